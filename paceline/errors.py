@@ -1,0 +1,58 @@
+"""Every error a user can cause.
+
+    PacelineError
+    ├── UsageError             a call that cannot be meant: contradictory or out-of-range settings (exit code 2)
+    ├── ModelNotFound          no such name, path, repository or file
+    ├── ModelFileError         a file that is not what it claims: truncated, corrupt, hostile, of a wrong digest
+    ├── UnsupportedModel       a sound file whose architecture, tensor type or tokenizer is not supported
+    ├── VocabMismatch          drafter and target do not share one vocabulary
+    ├── ContextOverflow        prompt and output do not fit the model's context or the cache
+    ├── DownloadError          the network or the disk did not let a file arrive whole
+    └── NativeUnavailable      the compiled kernels are missing or cannot run on this processor
+
+A bug is an `AssertionError`, never one of these.
+"""
+
+from __future__ import annotations
+
+
+class PacelineError(Exception):
+    """Base of all: `str(error)` says what was wanted and what was got, `hint` how to cure it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(PacelineError):
+    exit_code = 2
+
+
+class ModelNotFound(PacelineError):
+    pass
+
+
+class ModelFileError(PacelineError):
+    pass
+
+
+class UnsupportedModel(PacelineError):
+    pass
+
+
+class VocabMismatch(PacelineError):
+    pass
+
+
+class ContextOverflow(PacelineError):
+    pass
+
+
+class DownloadError(PacelineError):
+    pass
+
+
+class NativeUnavailable(PacelineError):
+    pass

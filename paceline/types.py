@@ -1,0 +1,189 @@
+"""The frozen values that cross folder borders.
+
+Only numpy is known here: no model, no cache, no tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """Tokens hanging below the last committed token, which is node 0.
+
+    `tokens` int32 [N]; `parents` int32 [N], `-1` for the root, else a smaller index (topological order).
+    """
+
+    tokens: Ints
+    parents: Ints
+
+    @staticmethod
+    def chain(tokens: list[int] | Ints) -> TokenTree:
+        """Build the tree in which every token follows the one before it."""
+        return TokenTree(np.asarray(tokens, np.int32), np.arange(-1, len(tokens) - 1, dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def depths(self) -> Ints:
+        """Return int32 [N]: the number of edges between the root and each node."""
+        depths = np.zeros(len(self.tokens), np.int32)
+        for node in range(1, len(self.tokens)):
+            depths[node] = depths[self.parents[node]] + 1
+        return depths
+
+    def children(self, node: int) -> list[int]:
+        """Return the indices of the nodes whose parent is `node`, in order."""
+        return [int(child) for child in np.flatnonzero(self.parents == node)]
+
+    def path(self, node: int) -> list[int]:
+        """Return the nodes from just below the root down to `node`; empty for the root."""
+        path: list[int] = []
+        while node > 0:
+            path.append(node)
+            node = int(self.parents[node])
+        return path[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much to draft for one sequence this round; `nodes == 0` means do not draft."""
+
+    nodes: int
+    depth: int
+    floor: float = 0.0  # least estimated probability of a path worth drafting
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A drafter's guess for one sequence.
+
+    `guess` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
+    `source` int8 [N] names who guessed it (an index into the drafter's `sources`); the root's entries are unused.
+    `q` float32 [N, V] holds the draft law after each node for verifiers that need it.
+    """
+
+    tree: TokenTree
+    guess: Floats
+    source: npt.NDArray[np.int8]
+    q: Floats | None = None
+
+    @property
+    def drafted(self) -> int:
+        """Number of guessed tokens, the root excluded."""
+        return len(self.tree) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What verification kept: the accepted nodes from the root down (root excluded) and the target's bonus token."""
+
+    nodes: tuple[int, ...]
+    bonus: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """What the user asks of each token; the same names as everywhere in the field.
+
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` keys every draw together with
+    the token's absolute position, so the same request repeats at any batch size and with any drafter.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature <= 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a drafter may see of a sequence: its identity, its committed tokens and how they are drawn."""
+
+    id: int
+    tokens: Ints  # int32 [n], prompt and output, the last committed token included; read only
+    params: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B sequences, each extended by a tree, laid flat over T tokens.
+
+    `tokens`, `positions`, `parents` int32 [T] (parents count within their own tree); `starts` int32 [B+1];
+    `wanted` int32 [W] flat rows whose logits are returned; `tables` int32 [B, P] page of each block of each
+    sequence; `lengths` int32 [B] committed tokens already in the cache.
+    """
+
+    tokens: Ints
+    positions: Ints
+    parents: Ints
+    starts: Ints
+    wanted: Ints
+    tables: Ints
+    lengths: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Logits float32 [W, V] of the wanted rows, owned by the model and valid until its next forward.
+
+    `taps` float32 [T, D] per requested layer: the hidden states that layer put out.
+    """
+
+    logits: Floats
+    taps: Mapping[int, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of one sequence as the controller, metrics and benchmarks see it."""
+
+    drafted: Ints  # int32 [depth]: nodes guessed at each depth, depth 1 first
+    accepted: Ints  # int32 [depth]: nodes kept at each depth
+    by_source: Mapping[str, tuple[int, int]]  # name -> (drafted, accepted)
+    committed: int  # tokens added, the bonus included
+    censored: bool  # the round was cut by a stop or a limit, so its tail says nothing of acceptance
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a round made known about one request; exactly one event of a request has a finish reason."""
+
+    request: int
+    tokens: tuple[int, ...]
+    text: str
+    sources: tuple[str, ...] = ()  # who guessed each token; "" for the target's own
+    finish_reason: FinishReason | None = None
+    round: Round | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the controller may know of the engine's load."""
+
+    running: int
+    waiting: int
+
+
+Json = dict[str, Any]
