@@ -1,0 +1,317 @@
+"""Text to token ids and back, from the metadata of a GGUF file or from a tokenizer.json.
+
+Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the same
+file. Control tokens are read from a text only when asked (`parse_special`): what a user typed is encoded without, the
+output of a chat template with. Since a template's output also holds what the user typed, a caller that must keep
+`<|im_end|>` in a message from ending it refuses such messages before rendering. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Regex
+from tokenizers import Tokenizer as LibraryTokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Split
+from tokenizers.pre_tokenizers import Sequence as InTurn
+
+from paceline.errors import ModelFileError, UnsupportedModel, UsageError
+from paceline.pretokenizers import pretokenizer
+from paceline.sentencepiece import SPACE, SentencePieceEncoder
+from paceline.stream import IncrementalDecoder, StopMatcher
+
+__all__ = ["IncrementalDecoder", "StopMatcher", "Tokenizer"]
+
+UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6  # tokenizer.ggml.token_type; 1 is a normal token
+_SPECIAL = frozenset((UNKNOWN, CONTROL))
+
+# Tokens that end a reply whatever the file calls its end, as llama.cpp has them.
+ENDS = (
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> "
+    "<EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <｜end▁of▁sentence｜> "
+    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
+).split()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Map the characters that byte-level BPE writes for bytes to those bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a file says about its tokens; `is_byte_level` tells how their text stands for bytes."""
+
+    tokens: Sequence[str]
+    kinds: Sequence[int]
+    is_byte_level: bool
+    bos_id: int | None
+    eos_ids: frozenset[int]
+    add_bos: bool
+    add_space_prefix: bool
+    chat_template: str | None
+
+
+class Tokenizer:
+    """A vocabulary and the way to cut a text into its tokens."""
+
+    def __init__(self, vocabulary: Vocabulary, cut: Callable[[str, bool], list[int]]) -> None:
+        self._vocabulary = vocabulary
+        self._cut = cut  # (text, parse_special) -> ids
+        self._pieces: list[bytes | None] = [None] * len(vocabulary.tokens)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, object]) -> Tokenizer:
+        """Build from the `tokenizer.*` keys of a GGUF file; raise UnsupportedModel or ModelFileError."""
+        return cls(*_read_gguf(metadata))
+
+    @classmethod
+    def from_file(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """Build from the tokenizer.json and its neighbours in a Hugging Face folder."""
+        from paceline.tokenizer_json import read_folder
+
+        return cls(*read_folder(Path(folder)))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._vocabulary.tokens)
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._vocabulary.bos_id
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every token that ends a reply."""
+        return self._vocabulary.eos_ids
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether the model wants its first token before every prompt."""
+        return self._vocabulary.add_bos
+
+    @property
+    def add_space_prefix(self) -> bool:
+        """Whether encoding puts a space before the text, which decoding then takes away."""
+        return self._vocabulary.add_space_prefix
+
+    @property
+    def chat_template(self) -> str | None:
+        return self._vocabulary.chat_template
+
+    def token_text(self, token: int) -> str:
+        """Return the token as the file writes it."""
+        return self._vocabulary.tokens[self._check(token)]
+
+    def find(self, text: str) -> int | None:
+        """Return the id of the token that the file writes as `text`."""
+        try:
+            return self._vocabulary.tokens.index(text)
+        except ValueError:
+            return None
+
+    def is_special(self, token: int) -> bool:
+        """Tell whether the token controls the model and stands for no text."""
+        return self._vocabulary.kinds[self._check(token)] in _SPECIAL
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes the token stands for; a control token's are its name."""
+        piece = self._pieces[self._check(token)]
+        if piece is None:
+            piece = self._pieces[token] = self._bytes_of(token)
+        return piece
+
+    def tokens_digest(self, limit: int | None = None) -> str:
+        """Return a SHA-256 over the bytes of all tokens in id order, or of the first `limit`.
+
+        Two models with one digest share a vocabulary; padded ones may agree up to the shorter's size.
+        """
+        digest = hashlib.sha256()
+        for token in range(self.vocab_size if limit is None else min(limit, self.vocab_size)):
+            piece = self.token_bytes(token)
+            digest.update(b"%d:%b" % (len(piece), piece))
+        return digest.hexdigest()
+
+    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
+        """Return the ids of `text`.
+
+        Args:
+            parse_special: read the names of control tokens as these tokens; for what a template wrote, not for what a
+                user typed.
+            add_bos: None does what the model wants, but never doubles a first token that the text already has.
+        """
+        ids = self._cut(_well_formed(text), parse_special)
+        bos = self.bos_id
+        if add_bos is None:
+            add_bos = self.add_bos and not (ids and ids[0] == bos)
+        if add_bos:
+            if bos is None:
+                raise UsageError("a first token was asked for; this tokenizer has none", hint="call with add_bos=False")
+            ids.insert(0, bos)
+        return ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Return the text of `ids`; bytes that form no character become U+FFFD."""
+        decoder = IncrementalDecoder(self, show_special=not skip_special)
+        return "".join([decoder.push(token) for token in ids]) + decoder.flush()
+
+    def _check(self, token: int) -> int:
+        if not 0 <= token < self.vocab_size:
+            raise UsageError(f"a token id must be in 0 … {self.vocab_size - 1}; got `{token}`")
+        return token
+
+    def _bytes_of(self, token: int) -> bytes:
+        text, kind = self._vocabulary.tokens[token], self._vocabulary.kinds[token]
+        if kind in _SPECIAL or kind == USER_DEFINED:
+            return text.encode()
+        if kind == UNUSED:
+            return b""
+        if not self._vocabulary.is_byte_level:
+            return bytes.fromhex(text[3:5]) if kind == BYTE else text.replace(SPACE, " ").encode()
+        try:
+            return bytes([_BYTES[c] for c in text])
+        except KeyError:  # not the alphabet's: a token added without a type
+            return text.encode()
+
+
+def _well_formed(text: str) -> str:
+    """Join surrogate pairs and replace lone surrogates, which have no bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+class NamedTokens:
+    """Find the tokens whose names are read from the text itself, the longest name first, as llama.cpp does."""
+
+    def __init__(self, names: Mapping[str, int]) -> None:
+        self._ids = names
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(name[:2], []).append(name)
+        # A vocabulary may hold thousands of names that all begin alike: look for that beginning first.
+        self._groups = [(os.path.commonprefix(group), group) for group in groups.values()]
+
+    def split(self, text: str) -> list[str | int]:
+        """Return the text in order: ids where a name stood, the pieces between as they are."""
+        present = [name for prefix, group in self._groups if prefix in text for name in group if name in text]
+        parts: list[str | int] = [text] if text else []
+        for name in sorted(present, key=lambda name: -len(name.encode())):
+            parts = [piece for part in parts for piece in self._split_at(name, part)]
+        return parts
+
+    def _split_at(self, name: str, part: str | int) -> list[str | int]:
+        if isinstance(part, int) or name not in part:
+            return [part]
+        pieces: list[str | int] = []
+        for piece in part.split(name):
+            pieces += (piece, self._ids[name]) if piece else (self._ids[name],)
+        return pieces[:-1]
+
+
+def _read_gguf(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
+    family = metadata.get("tokenizer.ggml.model")
+    if family not in ("gpt2", "llama"):
+        raise UnsupportedModel(
+            f"the file's tokenizer must be `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE); got `{family}`",
+            hint="use a model of another family",
+        )
+    is_byte_level = family == "gpt2"
+    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(_strings(metadata, "tokens"))]
+    ids = {text: i for i, text in enumerate(tokens)}
+    if len(ids) != len(tokens):
+        twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
+        raise ModelFileError(f"every token of a vocabulary must be there once; got twice `{twice}`")
+    kinds = _numbers(metadata, "token_type", len(tokens), default=1)
+
+    def special(name: str, default: int | None = None) -> int | None:
+        found = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
+        return int(found) if isinstance(found, int) and 0 <= found < len(tokens) else default
+
+    ends = {ids[text] for text in ENDS if text in ids}
+    for token in ends:
+        kinds[token] = CONTROL  # whatever the converter thought
+    eos = special("eos", None if is_byte_level else 2)
+    ends.update(i for i in (eos, special("eot"), special("eom")) if i is not None)
+    pre = pretokenizer(str(metadata.get("tokenizer.ggml.pre") or "default")) if is_byte_level else None
+    bos = special("bos", None if is_byte_level else 1)
+    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", pre.add_bos if pre else True)
+    wants_space = metadata.get("tokenizer.ggml.add_space_prefix", True)
+    template = metadata.get("tokenizer.chat_template")
+    vocabulary = Vocabulary(
+        tokens,
+        kinds,
+        is_byte_level,
+        bos,
+        frozenset(ends),
+        bool(wants_bos) and bos is not None,
+        not is_byte_level and bool(wants_space),
+        template if isinstance(template, str) else None,
+    )
+    if pre:
+        encode = _byte_level(ids, _strings(metadata, "merges"), pre.patterns, ignore_merges=pre.ignore_merges)
+    else:
+        byte_ids = [ids.get(f"<0x{byte:02X}>") for byte in range(256)]
+        scores = _numbers(metadata, "scores", len(tokens), default=0)
+        encode = SentencePieceEncoder(ids, scores, byte_ids=byte_ids, unknown=special("unknown", 0)).encode
+    visible = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] == USER_DEFINED})
+    every = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] in (UNKNOWN, CONTROL, USER_DEFINED)})
+    prefix = " " if vocabulary.add_space_prefix else ""
+
+    def cut(text: str, parse_special: bool) -> list[int]:
+        found: list[int] = []
+        lead = prefix  # before the text and after every named token
+        for part in (every if parse_special else visible).split(text):
+            if isinstance(part, int):
+                found.append(part)
+                lead = prefix
+            else:
+                found += encode(lead + part)
+                lead = ""
+        return found
+
+    return vocabulary, cut
+
+
+def _byte_level(
+    ids: dict[str, int], merges: Sequence[str], patterns: Sequence[str], *, ignore_merges: bool
+) -> Callable[[str], list[int]]:
+    pairs = [(pair[:at], pair[at + 1 :]) for pair in merges if (at := pair.find(" ", 1)) > 0]
+    try:
+        library = LibraryTokenizer(BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges))
+    except Exception as error:
+        raise ModelFileError(f"every merge must join two tokens into a third; got `{error}`") from error
+    splits = [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
+    library.pre_tokenizer = InTurn([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
+    return lambda text: list(library.encode(text, add_special_tokens=False).ids)
+
+
+def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(text, str) for text in found):
+        got = "nothing" if found is None else type(found).__name__
+        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must be a list of strings; got {got}")
+    return found
+
+
+def _numbers(metadata: Mapping[str, object], name: str, count: int, *, default: int) -> list[int]:
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if found is None:
+        return [default] * count
+    values = found.tolist() if hasattr(found, "tolist") else found
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < count:
+        got = len(values) if isinstance(values, Sequence) else type(values).__name__
+        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must hold `{count}` numbers; got `{got}`")
+    return list(values)

@@ -1,0 +1,118 @@
+"""Read the tokenizer of a Hugging Face folder: tokenizer.json, and its configuration files for what the text means.
+
+The `tokenizers` library does the cutting, exactly as the model's authors configured it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer as LibraryTokenizer
+
+from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel
+from paceline.tokenizer import BYTE, CONTROL, ENDS, USER_DEFINED, Vocabulary
+
+
+def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
+    """Return the vocabulary of the folder and the function that cuts a text with it."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ModelNotFound(
+            f"a model folder must hold tokenizer.json; got none in `{folder}`",
+            hint="save the tokenizer with transformers' save_pretrained, or use a GGUF file",
+        )
+    try:
+        library = LibraryTokenizer.from_file(str(path))
+    except Exception as error:
+        raise ModelFileError(f"tokenizer.json must be one that the tokenizers library reads; got `{error}`") from error
+    config = _read_json(folder / "tokenizer_config.json")
+    ids = library.get_vocab(with_added_tokens=True)
+    tokens = [""] * (max(ids.values(), default=-1) + 1)
+    for text, token in ids.items():
+        tokens[token] = text
+    is_byte_level, adds_space = _decoding(library)
+    kinds = [1] * len(tokens)
+    if not is_byte_level:
+        for byte in range(256):
+            if (token := ids.get(f"<0x{byte:02X}>")) is not None:
+                kinds[token] = BYTE
+    for token, added in library.get_added_tokens_decoder().items():
+        kinds[token] = CONTROL if added.special else USER_DEFINED
+
+    named = [_text(config.get("eos_token")), *ENDS]
+    ends = {ids[text] for text in named if text in ids and kinds[ids[text]] == CONTROL}
+    for name in ("generation_config.json", "config.json"):
+        ends.update(token for token in _ids(_read_json(folder / name).get("eos_token_id")) if token < len(tokens))
+    bos = ids.get(_text(config.get("bos_token")))
+    opened = library.encode("", add_special_tokens=True).ids
+    vocabulary = Vocabulary(
+        tokens,
+        kinds,
+        is_byte_level,
+        bos,
+        frozenset(ends),
+        bos is not None and opened[:1] == [bos],
+        adds_space,
+        _template(folder, config),
+    )
+    lock = threading.Lock()  # the switch belongs to the library's tokenizer, not to one call
+
+    def cut(text: str, parse_special: bool) -> list[int]:
+        with lock:
+            library.encode_special_tokens = not parse_special
+            return list(library.encode(text, add_special_tokens=False).ids)
+
+    return vocabulary, cut
+
+
+def _decoding(library: LibraryTokenizer) -> tuple[bool, bool]:
+    """Tell whether tokens are written in the byte alphabet and whether a space is put before a text."""
+    decoder = library.decoder
+    state = decoder.__getstate__().decode() if decoder is not None else ""
+    if '"ByteLevel"' in state:
+        return True, False
+    if "▁" in state:
+        return False, '"Strip"' in state or '"prepend_scheme":"always"' in state or '"prepend_scheme":"first"' in state
+    raise UnsupportedModel(
+        "tokenizer.json must describe byte-level BPE or SentencePiece; its decoder is neither",
+        hint="use a GGUF file of the model",
+    )
+
+
+def _template(folder: Path, config: dict[str, object]) -> str | None:
+    """Return the chat template: a file of its own, one string, or the default of several."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _text(token: object) -> str:
+    """Return a token's text, which the file gives plainly or with settings around it."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _ids(value: object) -> Iterable[int]:
+    values = value if isinstance(value, list) else [value]
+    return [token for token in values if isinstance(token, int) and token >= 0]
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelFileError(f"`{path.name}` must be JSON; got `{error}`") from error
+    if not isinstance(found, dict):
+        raise ModelFileError(f"`{path.name}` must hold an object; got {type(found).__name__}")
+    return found
