@@ -1,0 +1,117 @@
+// Finds codes for floats: a group of 32 inputs of 16 rows at once, rows in the vector lanes so that nothing is summed
+// across lanes. Knows neither file formats nor tiles.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "formats.h"
+
+namespace paceline {
+
+// Four rows: the vector every target has. Written with the compilers' generic vectors, not intrinsics.
+typedef float Lanes __attribute__((vector_size(16)));
+
+static inline Lanes lanes(float x) { return Lanes{x, x, x, x}; }
+static inline Lanes load_lanes(const float* p) {
+  Lanes v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline Lanes least(Lanes a, Lanes b) { return a < b ? a : b; }      // b when a is NaN
+static inline Lanes greatest(Lanes a, Lanes b) { return a > b ? a : b; }
+static inline Lanes nearest(Lanes x) { return (x + 12582912.0f) - 12582912.0f; }  // |x| < 2^22
+static inline Lanes inverse(Lanes x) {
+  const Lanes zero = lanes(0), one = lanes(1);
+  return x > zero ? one / x : zero;
+}
+static inline Lanes as_half(Lanes x) {  // what an f16 keeps of it, saturated
+  x = greatest(least(x, lanes(65504)), lanes(-65504));
+  Lanes y;
+  for (int i = 0; i < 4; ++i) y[i] = half_to_float(float_to_half(x[i]));
+  return y;
+}
+
+// w ~ scale*u + min, 0 <= u <= top: least squares weighted by rms + |w| (large weights matter more), over a few clipped
+// ranges, each refitted in closed form, then rounds of nearest code and refit from the best. Only ever improves.
+// w: f32 [32, 16]; codes: u8 [32, 16]; scale, min: f32 [16], already rounded to f16.
+static inline void requantize_affine(const float* w, int top, uint8_t* codes, float* scale, float* min) {
+  // Parts of the range given up at the bottom and at the top; outliers are rarer at more levels.
+  static constexpr float kCuts[][2] = {{0, 0},       {.03f, .03f}, {.06f, .06f}, {.1f, .1f},
+                                       {.08f, 0},    {0, .08f},    {-.03f, -.03f}};
+  const int cuts = top > 15 ? 2 : 7, rounds = top > 15 ? 1 : 2;
+  const Lanes limit = lanes(static_cast<float>(top)), zero = lanes(0), tiny = lanes(1e-30f);
+  for (int at = 0; at < 16; at += 4) {
+    Lanes x[32], weight[32], low = load_lanes(w + at), high = low, square = zero, mass = zero, mean = zero;
+    for (int i = 0; i < 32; ++i) {
+      x[i] = load_lanes(w + 16 * i + at);
+      low = least(x[i], low);
+      high = greatest(x[i], high);
+      square += x[i] * x[i];
+    }
+    Lanes rms;
+    for (int i = 0; i < 4; ++i) rms[i] = __builtin_sqrtf(square[i] / 32.0f);
+    for (int i = 0; i < 32; ++i) {
+      weight[i] = rms + greatest(x[i], -x[i]) + tiny;
+      mass += weight[i];
+      mean += weight[i] * x[i];
+    }
+    mean /= mass;
+    for (int i = 0; i < 32; ++i) x[i] -= mean;
+    low -= mean;
+    high -= mean;
+
+    // Fit to the codes nearest under (step, offset): keeps the better of that and the best so far.
+    Lanes best = lanes(-1), step = zero, offset = low;
+    const auto refit = [&](Lanes by, Lanes from) {
+      const Lanes inv = inverse(by), shift = -from * inv;
+      Lanes u1 = zero, u2 = zero, ux = zero;
+      for (int i = 0; i < 32; ++i) {
+        const Lanes u = nearest(greatest(least(x[i] * inv + shift, limit), zero)), v = weight[i] * u;
+        u1 += v;
+        u2 += v * u;
+        ux += v * x[i];
+      }
+      const Lanes mid = u1 / mass, var = u2 - u1 * mid;
+      const Lanes slope = ux * inverse(var), gain = slope * ux;
+      const auto better = gain > best;
+      best = better ? gain : best;
+      step = better ? slope : step;
+      offset = better ? -slope * mid : offset;
+    };
+    const Lanes range = high - low;
+    for (int c = 0; c < cuts; ++c) {
+      const Lanes from = low + range * kCuts[c][0];
+      refit((high - range * kCuts[c][1] - from) / limit, from);
+    }
+    for (int r = 0; r < rounds; ++r) refit(step, offset);
+
+    const Lanes s = as_half(step), m = as_half(offset + mean), inv = inverse(s), shift = (mean - m) * inv;
+    for (int i = 0; i < 32; ++i) {
+      const Lanes u = nearest(greatest(least(x[i] * inv + shift, limit), zero));
+      for (int j = 0; j < 4; ++j) codes[16 * i + at + j] = static_cast<uint8_t>(u[j]);
+    }
+    std::memcpy(scale + at, &s, sizeof s);
+    std::memcpy(min + at, &m, sizeof m);
+  }
+}
+
+// w ~ scale*(u - 128), 1 <= u <= 255.
+static inline void requantize_symmetric(const float* w, uint8_t* codes, float* scale) {
+  const Lanes limit = lanes(127);
+  for (int at = 0; at < 16; at += 4) {
+    Lanes peak = lanes(0);
+    for (int i = 0; i < 32; ++i) {
+      const Lanes x = load_lanes(w + 16 * i + at);
+      peak = greatest(greatest(x, -x), peak);
+    }
+    const Lanes s = as_half(peak / limit), inv = inverse(s);
+    for (int i = 0; i < 32; ++i) {
+      const Lanes u = nearest(greatest(least(load_lanes(w + 16 * i + at) * inv, limit), -limit)) + 128.0f;
+      for (int j = 0; j < 4; ++j) codes[16 * i + at + j] = static_cast<uint8_t>(u[j]);
+    }
+    std::memcpy(scale + at, &s, sizeof s);
+  }
+}
+
+}  // namespace paceline
