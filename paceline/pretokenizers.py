@@ -1,8 +1,7 @@
 """How each family cuts text into words before byte-level BPE, by the name a GGUF file gives it.
 
-A family is a list of patterns applied one after the other: each cuts every piece left by the one before into its matches
-and what lies between them. Knows nothing of vocabularies. Patterns are for Oniguruma and give llama.cpp's cuts, which are
-the tokenizer.json's of the family but for a few characters.
+A family is a list of patterns applied one after the other: each cuts every piece left by the one before into its
+matches and what lies between them. Patterns are for Oniguruma and give llama.cpp's cuts. Knows nothing of vocabularies.
 """
 
 from __future__ import annotations

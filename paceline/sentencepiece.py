@@ -1,7 +1,7 @@
 """Cut text into the tokens of a SentencePiece BPE vocabulary, the way llama.cpp does.
 
 There is no list of merges: two neighbours merge when their text is a token, the highest score first and the leftmost of
-equals. Characters without a token become byte tokens. Knows nothing of control tokens or of the space put before a text.
+equals. Characters without a token become byte tokens. Knows nothing of control tokens.
 """
 
 from __future__ import annotations

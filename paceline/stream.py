@@ -28,7 +28,7 @@ class IncrementalDecoder:
 
     Args:
         show_special: give control tokens as their text instead of nothing.
-        at_start: the ids open a text, so a space that the tokenizer itself put before it goes; False for a continuation.
+        at_start: the ids open a text, so a space that the tokenizer put before it goes; False for a continuation.
     """
 
     def __init__(self, tokenizer: TokenBytes, *, show_special: bool = False, at_start: bool = True) -> None:

@@ -1,8 +1,8 @@
 """Text to token ids and back, from the metadata of a GGUF file or from a tokenizer.json.
 
-Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the same
-file. Control tokens are read from a text only when asked (`parse_special`): what a user typed is encoded without, the
-output of a chat template with. Since a template's output also holds what the user typed, a caller that must keep
+Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the
+same file. Control tokens are read from a text only when asked (`parse_special`): what a user typed is encoded without,
+the output of a chat template with. Since a template's output also holds what the user typed, a caller that must keep
 `<|im_end|>` in a message from ending it refuses such messages before rendering. Knows nothing of models.
 """
 
@@ -31,11 +31,14 @@ UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6  # tokenizer.ggml.t
 _SPECIAL = frozenset((UNKNOWN, CONTROL))
 
 # Tokens that end a reply whatever the file calls its end, as llama.cpp has them.
+# fmt: off
 ENDS = (
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> "
-    "<EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <｜end▁of▁sentence｜> "
-    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
-).split()
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<｜end▁of▁sentence｜>", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]",
+    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>",
+)
+# fmt: on
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -56,6 +59,7 @@ class Vocabulary:
     kinds: Sequence[int]
     is_byte_level: bool
     bos_id: int | None
+    eos_id: int | None
     eos_ids: frozenset[int]
     add_bos: bool
     add_space_prefix: bool
@@ -89,6 +93,11 @@ class Tokenizer:
     @property
     def bos_id(self) -> int | None:
         return self._vocabulary.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        """The end that the file names first, which templates write as `eos_token`."""
+        return self._vocabulary.eos_id
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -202,7 +211,7 @@ class NamedTokens:
         for name in names:
             groups.setdefault(name[:2], []).append(name)
         # A vocabulary may hold thousands of names that all begin alike: look for that beginning first.
-        self._groups = [(os.path.commonprefix(group), group) for group in groups.values()]
+        self._groups = [(_common_start(min(group), max(group)), group) for group in groups.values()]
 
     def split(self, text: str) -> list[str | int]:
         """Return the text in order: ids where a name stood, the pieces between as they are."""
@@ -219,6 +228,11 @@ class NamedTokens:
         for piece in part.split(name):
             pieces += (piece, self._ids[name]) if piece else (self._ids[name],)
         return pieces[:-1]
+
+
+def _common_start(one: str, other: str) -> str:
+    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
 
 
 def _read_gguf(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
@@ -255,6 +269,7 @@ def _read_gguf(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[st
         kinds,
         is_byte_level,
         bos,
+        eos,
         frozenset(ends),
         bool(wants_bos) and bos is not None,
         not is_byte_level and bool(wants_space),

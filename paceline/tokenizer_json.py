@@ -37,8 +37,8 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
     kinds = [1] * len(tokens)
     if not is_byte_level:
         for byte in range(256):
-            if (token := ids.get(f"<0x{byte:02X}>")) is not None:
-                kinds[token] = BYTE
+            if (spelled := ids.get(f"<0x{byte:02X}>")) is not None:
+                kinds[spelled] = BYTE
     for token, added in library.get_added_tokens_decoder().items():
         kinds[token] = CONTROL if added.special else USER_DEFINED
 
@@ -53,6 +53,7 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
         kinds,
         is_byte_level,
         bos,
+        ids.get(_text(config.get("eos_token"))),
         frozenset(ends),
         bos is not None and opened[:1] == [bos],
         adds_space,

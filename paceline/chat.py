@@ -1,0 +1,107 @@
+"""Render a conversation into the text a model was trained on.
+
+The template comes with the model file, so it is not trusted: `sandbox.py` runs it. Encode what comes out with
+`parse_special=True`: the template writes control tokens by name. Knows nothing of token ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jinja2
+from jinja2.exceptions import SecurityError
+
+from paceline.errors import ModelFileError, UsageError
+from paceline.sandbox import ChatRefused, OverLimit, Sandbox
+
+MAX_SOURCE = 1 << 20  # characters of template
+_RAW = "write the whole prompt yourself and leave the template out: --raw"
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% set system = messages[0].role == 'system' %}"
+    "{% for message in (messages[1:] if system else messages) %}"
+    "<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}\n"
+    "{{ messages[0].content ~ '\n\n' if system and loop.first }}{{ message.content | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+
+
+class Speaker(Protocol):
+    """What a template needs of a tokenizer."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+    @property
+    def bos_id(self) -> int | None: ...
+    @property
+    def eos_id(self) -> int | None: ...
+    def token_text(self, token: int) -> str: ...
+    def find(self, text: str) -> int | None: ...
+
+
+class ChatTemplate:
+    """One model's template; `render` is pure and may run in several threads."""
+
+    def __init__(self, source: str, bos_token: str = "", eos_token: str = "") -> None:
+        if len(source) > MAX_SOURCE:
+            raise ModelFileError(
+                f"a chat template must have at most {MAX_SOURCE} characters; got `{len(source)}`", hint=_RAW
+            )
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._sandbox = Sandbox()
+        try:
+            self._template = self._sandbox.compile_template(source)
+        except (jinja2.TemplateError, RecursionError, SyntaxError, OverLimit, ArithmeticError, MemoryError) as error:
+            raise ModelFileError(f"the model's chat template must be jinja2; got `{error}`", hint=_RAW) from error
+
+    @classmethod
+    def of(cls, tokenizer: Speaker) -> ChatTemplate:
+        """Return the file's own template, or the one its control tokens call for."""
+        source = tokenizer.chat_template
+        if source is None:
+            known = {"<|im_start|>": CHATML, "<start_of_turn>": GEMMA}
+            source = next((template for mark, template in known.items() if tokenizer.find(mark) is not None), None)
+        if source is None:
+            raise UsageError("a chat needs a template; the model file has none, nor tokens of a known one", hint=_RAW)
+        bos, eos = tokenizer.bos_id, tokenizer.eos_id
+        return cls(
+            source,
+            "" if bos is None else tokenizer.token_text(bos),
+            "" if eos is None else tokenizer.token_text(eos),
+        )
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Return the prompt for `messages`, each a mapping with `role` and `content`."""
+        for message in messages:
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise UsageError(f"a message must be a mapping with a `role`; got `{str(message)[:80]}`")
+        if not messages:
+            raise UsageError("a chat needs at least one message; got none")
+        budget = self._sandbox.open_budget()
+        try:
+            pieces = self._template.generate(
+                messages=list(messages), add_generation_prompt=add_generation_prompt, tools=tools, **self._tokens
+            )
+            return "".join(pieces)
+        except ChatRefused as refusal:
+            raise UsageError(f"the model's chat template refuses this conversation: {refusal}", hint=_RAW) from refusal
+        except (OverLimit, SecurityError, OverflowError, MemoryError, RecursionError) as error:
+            raise ModelFileError(
+                f"the model's chat template must stay within its limits; it was stopped after "
+                f"{budget.written} characters and {budget.steps} steps: `{error or type(error).__name__}`",
+                hint=_RAW,
+            ) from error
+        except Exception as error:  # whatever a foreign template runs into
+            raise UsageError(
+                f"the model's chat template cannot render these messages: `{error or type(error).__name__}`", hint=_RAW
+            ) from error
