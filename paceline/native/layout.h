@@ -18,6 +18,7 @@
 //
 // nibbles[256] = 4 chunks of 64: chunk c holds step c in its low and step c+4 in its high nibbles.
 // highs[128]   = 2 chunks of 64: bits 2i..2i+1 of chunk h are bits 4..5 of step 4h+i.
+// Functions here have internal linkage: they are compiled once per instruction set and must never be merged.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +32,14 @@ constexpr int kSuper = 256;
 
 enum class Kind : int { F32 = 0, F16 = 1, BF16 = 2, W4 = 3, W4K = 4, W6 = 5, W6K = 6, W8 = 7 };
 
-constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
+static constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
 
 constexpr size_t kW4Group = 320;
 constexpr size_t kW4KSuper = 64 + 8 * 32 + 8 * 256;
 constexpr size_t kW6Group = 448;
 constexpr size_t kW6KSuper = 64 + 16 * 16 + 8 * 256 + 8 * 128;
 
-inline size_t tile_bytes(Kind kind, int cols) {
+static inline size_t tile_bytes(Kind kind, int cols) {
   const size_t groups = static_cast<size_t>(cols) / kGroup, supers = static_cast<size_t>(cols) / kSuper;
   switch (kind) {
     case Kind::F32: return static_cast<size_t>(cols) * kTile * 4;
@@ -53,7 +54,7 @@ inline size_t tile_bytes(Kind kind, int cols) {
   return 0;
 }
 
-constexpr bool is_float(Kind kind) { return kind == Kind::F32 || kind == Kind::F16 || kind == Kind::BF16; }
+static constexpr bool is_float(Kind kind) { return kind == Kind::F32 || kind == Kind::F16 || kind == Kind::BF16; }
 
 // A packed matrix; the bytes are owned by the Weight object in weight.h.
 struct WeightView {

@@ -1,0 +1,50 @@
+"""Where the compiled kernels come in: one import, one choice of instruction set, one pool of threads."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+from paceline.errors import NativeUnavailable, UsageError
+
+
+@cache
+def native() -> Any:
+    """Return the compiled module, or raise `NativeUnavailable` with what to do."""
+    try:
+        from paceline import _native  # type: ignore[attr-defined,unused-ignore]
+    except ImportError as error:
+        raise NativeUnavailable(
+            f"the compiled kernels could not be loaded: {error}",
+            hint="reinstall with `pip install paceline`; building needs a C++20 compiler (g++ >= 11 or clang >= 14)",
+        ) from error
+    return _native
+
+
+def choose_isa() -> str:
+    """Return the instruction set named by `PACELINE_ISA`, else the best of this processor."""
+    available: list[str] = native().isas()
+    asked = os.environ.get("PACELINE_ISA", "")
+    if asked and asked not in available:
+        raise UsageError(
+            f"PACELINE_ISA wants an instruction set this processor runs ({', '.join(available)}), got `{asked}`",
+            hint="unset PACELINE_ISA to let Paceline choose",
+        )
+    return asked or available[0]
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def new_pool(threads: int | None = None) -> Any:
+    """Return a pool of `threads` threads, one per usable core unless told."""
+    count = usable_cores() if threads is None else threads
+    if not 1 <= count <= 1024:
+        raise UsageError(f"threads must be between 1 and 1024, got `{count}`")
+    return native().Pool(count)

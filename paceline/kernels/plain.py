@@ -1,0 +1,187 @@
+"""The numpy twins of the native kernels: slow, short, and right by reading.
+
+`PlainOps` speaks the same `Ops` language as `Tape`, at once instead of recorded, in float32 or float64; with
+`quantized` it rounds activations to int8 as the packed kernels do, without it computes what the file itself says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.kernels.ops import HeadShape, Linear, Rows
+from paceline.types import Batch, Floats
+
+Array = npt.NDArray[Any]
+GROUP = 32
+
+
+def quantize(x: Array) -> tuple[npt.NDArray[np.int8], Array]:
+    """Round rows [T, K] to int8 codes [T, K] and scales [T, K/32] with x ~ scale * code."""
+    groups = x.reshape(x.shape[0], -1, GROUP)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    inverse = np.where(largest > 0, 127 / np.where(largest > 0, largest, 1), 0)
+    codes = np.rint(groups * inverse).astype(np.int8)
+    return codes.reshape(x.shape), (largest / 127)[..., 0]
+
+
+def rounded(x: Array) -> Array:
+    """Return x as the packed kernels see it."""
+    codes, scale = quantize(x)
+    return (codes.reshape(x.shape[0], -1, GROUP) * scale[..., None]).reshape(x.shape).astype(x.dtype)
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight)
+
+
+def rotate(x: Array, positions: Array, inverse_frequencies: Array, multiplier: float, interleaved: bool) -> Array:
+    """Rotate heads [T, H, D] by their positions [T] (RoPE, 2104.09864); columns past the table stay."""
+    angle = positions[:, None, None] * inverse_frequencies.astype(np.float64)
+    cos, sin = (np.cos(angle) * multiplier).astype(x.dtype), (np.sin(angle) * multiplier).astype(x.dtype)
+    rotary = 2 * len(inverse_frequencies)
+    out = x.copy()
+    first, second = (
+        (slice(0, rotary, 2), slice(1, rotary, 2))
+        if interleaved
+        else (slice(0, rotary // 2), slice(rotary // 2, rotary))
+    )
+    a, b = x[..., first], x[..., second]
+    out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
+    return out
+
+
+def activate(x: Array, name: str) -> Array:
+    """SiLU, or GELU in its tanh form."""
+    if name == "silu":
+        return np.asarray(x / (1 + np.exp(-x)))
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+def softmax(x: Array) -> Array:
+    """Softmax over the last axis."""
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def visible(batch: Batch, row: int) -> tuple[int, list[int]]:
+    """Return a row's sequence and the flat rows of its ancestors and itself, root first."""
+    sequence = int(np.searchsorted(batch.starts, row, side="right")) - 1
+    start, node, path = int(batch.starts[sequence]), row - int(batch.starts[sequence]), []
+    while node >= 0:
+        path.append(start + node)
+        node = int(batch.parents[start + node])
+    return sequence, path[::-1]
+
+
+class PlainStore:
+    """Keys and values by slot, [layers, slots, kv_heads, head_dim], unrounded."""
+
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, pages: int, dtype: Any) -> None:
+        self.pages = pages
+        self.keys = np.zeros((layers, pages * 32, kv_heads, head_dim), dtype)
+        self.values = np.zeros_like(self.keys)
+
+    def copy_tokens(self, source: npt.NDArray[np.int64], to: npt.NDArray[np.int64]) -> None:
+        for a, b in zip(source, to, strict=True):  # one by one: a slot may be both
+            self.keys[:, b], self.values[:, b] = self.keys[:, a], self.values[:, a]
+
+    def copy_page(self, source: int, to: int) -> None:
+        a, b = slice(32 * source, 32 * source + 32), slice(32 * to, 32 * to + 32)
+        self.keys[:, b], self.values[:, b] = self.keys[:, a], self.values[:, a]
+
+
+@dataclass(slots=True)
+class _Rows:
+    width: int
+    wanted: bool
+    value: Array | None = None
+
+
+class PlainOps:
+    """One forward pass over one batch."""
+
+    def __init__(self, batch: Batch, store: PlainStore, *, dtype: Any = np.float32, quantized: bool = True) -> None:
+        self.batch, self.store, self.dtype, self.quantized = batch, store, dtype, quantized
+        self.ropes: list[tuple[Array, float]] = []
+        self.taps: dict[int, Array] = {}
+
+    def rows(self, width: int, *, wanted: bool = False) -> Rows:
+        return _Rows(width, wanted)
+
+    def rope(self, inverse_frequencies: Floats, multiplier: float) -> int:
+        self.ropes.append((inverse_frequencies, multiplier))
+        return len(self.ropes) - 1
+
+    def embed(self, table: Any, *, scale: float, out: Rows) -> None:
+        out.value = table[self.batch.tokens].astype(self.dtype) * self.dtype(scale)
+
+    def rms_norm(self, x: Rows, weight: Floats, eps: float, *, out: Rows, accumulate: bool = False) -> None:
+        y = rms_norm(x.value, weight.astype(self.dtype), eps).astype(self.dtype)
+        out.value = out.value + y if accumulate else y
+
+    def linear(self, x: Rows, parts: Sequence[tuple[Linear, Rows]], *, accumulate: bool = False) -> None:
+        value = rounded(x.value) if self.quantized else x.value
+        for part, out in parts:
+            y = value @ part.weight.astype(self.dtype).T
+            if part.bias is not None:
+                y = y + part.bias.astype(self.dtype)
+            out.value = out.value + y if accumulate else y
+
+    def gated(self, x: Rows, gate: Linear, up: Linear, activation: str, *, out: Rows) -> None:
+        a, b = _Rows(0, False), _Rows(0, False)
+        self.linear(x, [(gate, a), (up, b)])
+        assert a.value is not None
+        assert b.value is not None
+        out.value = activate(a.value, activation) * b.value
+
+    def rotate_and_store(
+        self, q: Rows, k: Rows, v: Rows, shape: HeadShape, *, q_norm: Floats | None, k_norm: Floats | None, eps: float
+    ) -> None:
+        for rows, heads, norm in ((q, shape.heads, q_norm), (k, shape.kv_heads, k_norm)):
+            y = rows.value.reshape(-1, heads, shape.head_dim)
+            if norm is not None:
+                y = rms_norm(y, norm.astype(self.dtype), eps)
+            if shape.rope >= 0:
+                y = rotate(y, self.batch.positions, *self.ropes[shape.rope], shape.interleaved)
+            rows.value = y.reshape(len(y), -1).astype(self.dtype)
+        for row in range(len(self.batch.tokens)):
+            slot = self._slots(row)[-1]
+            self.store.keys[shape.layer, slot] = k.value[row].reshape(shape.kv_heads, shape.head_dim)
+            self.store.values[shape.layer, slot] = v.value[row].reshape(shape.kv_heads, shape.head_dim)
+
+    def attention(self, q: Rows, shape: HeadShape, *, out: Rows) -> None:
+        group = shape.heads // shape.kv_heads
+        out.value = np.empty_like(q.value)
+        for row in range(len(self.batch.tokens)):
+            slots = self._slots(row)
+            if shape.window:
+                slots = slots[-shape.window :]
+            keys = self.store.keys[shape.layer, slots].repeat(group, 1)
+            values = self.store.values[shape.layer, slots].repeat(group, 1)
+            scores = np.einsum("hd,khd->hk", q.value[row].reshape(shape.heads, -1), keys) * self.dtype(shape.scale)
+            if shape.softcap:
+                scores = shape.softcap * np.tanh(scores / shape.softcap)
+            out.value[row] = np.einsum("hk,khd->hd", softmax(scores), values).reshape(-1)
+
+    def gather(self, x: Rows, *, out: Rows) -> None:
+        out.value = x.value[self.batch.wanted]
+
+    def softcap(self, x: Rows, cap: float) -> None:
+        x.value = cap * np.tanh(x.value / cap)
+
+    def tap(self, x: Rows, layer: int) -> None:
+        self.taps[layer] = x.value.copy()
+
+    def _slots(self, row: int) -> list[int]:
+        """The slots a row sees, by position: the committed tokens, then its ancestors and itself."""
+        sequence, path = visible(self.batch, row)
+        start, length = int(self.batch.starts[sequence]), int(self.batch.lengths[sequence])
+        places = [*range(length), *(length + flat - start for flat in path)]
+        table = self.batch.tables[sequence]
+        return [int(table[place // 32]) * 32 + place % 32 for place in places]

@@ -1,0 +1,98 @@
+"""The decoder: what every supported family does between token ids and logits, written once.
+
+Knows no family by name. A family differs by its `ModelSpec` (sizes, windows, rope tables, scales) and by which
+optional weights its file has (biases, q/k norms, norms after attention and feed-forward).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.kernels.ops import HeadShape, Linear, Ops, Rows
+from paceline.model.rope import inverse_frequencies
+from paceline.model.spec import ModelSpec
+from paceline.types import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    attn_norm: Floats
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    ffn_norm: Floats
+    gate: Linear
+    up: Linear
+    down: Linear
+    q_norm: Floats | None = None
+    k_norm: Floats | None = None
+    post_attn_norm: Floats | None = None
+    post_ffn_norm: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    embedding: Any
+    layers: tuple[LayerWeights, ...]
+    norm: Floats
+    head: Linear
+
+
+def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights) -> Rows:
+    """Say the whole forward pass to `ops`; return the rows that hold the logits [W, V]."""
+    tables = [ops.rope(*inverse_frequencies(rope)) for rope in spec.ropes]
+    x, h = ops.rows(spec.width), ops.rows(spec.width)
+    q, a = ops.rows(spec.heads * spec.head_dim), ops.rows(spec.heads * spec.head_dim)
+    k, v = ops.rows(spec.kv_heads * spec.head_dim), ops.rows(spec.kv_heads * spec.head_dim)
+    f = ops.rows(spec.ffn_width)
+
+    ops.embed(weights.embedding, scale=spec.embed_scale, out=x)
+    for index, layer in enumerate(weights.layers):
+        shape = head_shape(spec, index, tables)
+        ops.rms_norm(x, layer.attn_norm, spec.norm_eps, out=h)
+        ops.linear(h, [(layer.q, q), (layer.k, k), (layer.v, v)])
+        ops.rotate_and_store(q, k, v, shape, q_norm=layer.q_norm, k_norm=layer.k_norm, eps=spec.norm_eps)
+        ops.attention(q, shape, out=a)
+        add_back(ops, spec, a, layer.o, layer.post_attn_norm, spare=h, x=x)
+
+        ops.rms_norm(x, layer.ffn_norm, spec.norm_eps, out=h)
+        ops.gated(h, layer.gate, layer.up, spec.activation, out=f)
+        add_back(ops, spec, f, layer.down, layer.post_ffn_norm, spare=h, x=x)
+        ops.tap(x, index)
+
+    last, logits = ops.rows(spec.width, wanted=True), ops.rows(spec.vocab, wanted=True)
+    ops.gather(x, out=last)
+    ops.rms_norm(last, weights.norm, spec.norm_eps, out=last)
+    ops.linear(last, [(weights.head, logits)])
+    if spec.final_softcap:
+        ops.softcap(logits, spec.final_softcap)
+    return logits
+
+
+def add_back(
+    ops: Ops, spec: ModelSpec, branch: Rows, project: Linear, norm: Floats | None, *, spare: Rows, x: Rows
+) -> None:
+    """Project a branch and add it to the residual stream x, through a norm where the family has one."""
+    if norm is None:
+        ops.linear(branch, [(project, x)], accumulate=True)
+    else:
+        ops.linear(branch, [(project, spare)])
+        ops.rms_norm(spare, norm, spec.norm_eps, out=x, accumulate=True)
+
+
+def head_shape(spec: ModelSpec, layer: int, tables: list[int]) -> HeadShape:
+    """Return the attention shape of one layer."""
+    table = spec.rope_tables[layer]
+    return HeadShape(
+        heads=spec.heads,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        layer=layer,
+        rope=-1 if table < 0 else tables[table],
+        interleaved=spec.rope_interleaved,
+        window=spec.windows[layer],
+        scale=spec.attention_scale,
+        softcap=spec.attention_softcap,
+    )

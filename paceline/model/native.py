@@ -1,0 +1,169 @@
+"""The native backend: a model file repacked for the kernels, and the recorded forward pass over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UnsupportedModel
+from paceline.kernels.dequantize import dequantize
+from paceline.kernels.native import choose_isa, native
+from paceline.kernels.ops import Linear
+from paceline.kernels.tape import Tape
+from paceline.model.cache import PAGE, PagedCache
+from paceline.model.decoder import DecoderWeights, LayerWeights, decode
+from paceline.model.files import ModelFile
+from paceline.kernels.tensor import Tensor
+from paceline.model.spec import ModelSpec
+from paceline.types import Batch, Floats, Forward
+
+QUANTS = ("auto", "q4", "q8", "bf16", "f32")
+
+
+class NativeModel:
+    """A decoder on this processor's kernels.
+
+    Args:
+        file: where the weights come from; it may be closed afterwards.
+        pool: threads, shared by all models of the process.
+        quant: "auto" keeps the file's precision; "q4", "q8", "bf16", "f32" repack the linear layers.
+        progress: called with the bytes read so far.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        pool: Any,
+        *,
+        quant: str = "auto",
+        isa: str = "",
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.spec: ModelSpec = file.spec
+        self.isa = isa or choose_isa()
+        loader = _Loader(file, pool, quant, progress)
+        self.weights = load_weights(file, loader.linear, loader.embedding, loader.floats)
+        self.weight_bytes = loader.bytes_per_token()
+        self._tape = Tape(pool, self.isa)
+        self._logits = decode(self._tape, self.spec, self.weights)
+
+    def new_cache(self, tokens: int) -> PagedCache:
+        """Make a cache for `tokens` tokens; its memory is only touched as it fills."""
+        spec = self.spec
+        return PagedCache(native().KVStore(spec.layers, spec.kv_heads, spec.head_dim, -(-tokens // PAGE)))
+
+    def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
+        """Run the batch; see `Model.forward`. Logits and taps are views that the next forward overwrites."""
+        self._tape.run(batch, cache.store, taps=taps, vocab=self.spec.vocab)
+        return Forward(
+            self._tape.read(self._logits, len(batch.wanted)),
+            self._tape.read_taps(taps, len(batch.tokens)) if taps else {},
+        )
+
+    def kv_bytes(self, tokens: int) -> int:
+        """Return how many bytes of keys and values a decode step reads behind `tokens` tokens."""
+        spec = self.spec
+        visible = sum(min(tokens, window) if window else tokens for window in spec.windows)
+        return visible * 2 * spec.kv_heads * spec.head_dim * 2
+
+    def profile(self, on: bool | None = None) -> dict[str, float]:
+        """Return seconds by kind of op since profiling was turned on."""
+        if on is not None:
+            self._tape.program.set_profiling(on)
+        return dict(self._tape.program.profile())
+
+
+class _Loader:
+    """Turns a file's tensors into the kernels' forms, letting go of each tensor's pages when it is packed."""
+
+    def __init__(self, file: ModelFile, pool: Any, quant: str, progress: Callable[[int], None] | None) -> None:
+        self.file, self.pool, self.quant, self.progress = file, pool, quant, progress
+        self.read = 0
+        self.packed: dict[str, Any] = {}
+
+    def linear(self, tensor: Tensor, bias: Floats | None) -> Linear:
+        rows, cols = tensor.shape
+        try:
+            weight = native().pack(tensor.data, int(tensor.type), rows, cols, self.quant, self.pool)
+        except ValueError as error:
+            raise UnsupportedModel(
+                f"tensor `{tensor.name}` ({tensor.type.name} {rows}x{cols}) cannot be packed as `{self.quant}`: {error}",
+                hint=f"choose another --quant ({', '.join(QUANTS)})",
+            ) from error
+        self.packed[tensor.name] = weight
+        self._done(tensor)
+        return Linear(weight, bias)
+
+    def embedding(self, tensor: Tensor) -> Any:
+        packed = self.packed.get(tensor.name)
+        if packed is not None:
+            return native().EmbedTable.from_weight(packed)
+        table = native().EmbedTable(tensor.data, int(tensor.type), *tensor.shape)
+        self._done(tensor)
+        return table
+
+    def floats(self, tensor: Tensor) -> Floats:
+        return np.ascontiguousarray(dequantize(tensor), np.float32).reshape(-1)
+
+    def bytes_per_token(self) -> int:
+        """Return the bytes of packed weights that one decode step reads."""
+        return sum(int(weight.nbytes) for weight in self.packed.values())
+
+    def _done(self, tensor: Tensor) -> None:
+        self.file.release(tensor)
+        self.read += tensor.nbytes
+        if self.progress:
+            self.progress(self.read)
+
+
+def load_weights(
+    file: ModelFile,
+    linear: Callable[[Tensor, Floats | None], Linear],
+    embedding: Callable[[Tensor], Any],
+    floats: Callable[[Tensor], Floats],
+) -> DecoderWeights:
+    """Collect a decoder's weights from a file, each in the form its makers give it."""
+
+    def need(name: str) -> Tensor:
+        tensor = file.tensor(name)
+        if tensor is None:
+            raise UnsupportedModel(
+                f"`{file.path}` has no tensor `{name}`, which a {file.spec.architecture} model needs"
+            )
+        return tensor
+
+    def project(name: str) -> Linear:
+        bias = file.tensor(f"{name}.bias")
+        return linear(need(f"{name}.weight"), None if bias is None else floats(bias))
+
+    def norm(name: str) -> Floats:
+        return floats(need(name)) + np.float32(file.spec.norm_offset)
+
+    def optional(name: str) -> Floats | None:
+        return norm(name) if file.has(name) else None
+
+    layers = []
+    for index in range(file.spec.layers):
+        at = f"blk.{index}."
+        layers.append(
+            LayerWeights(
+                attn_norm=norm(at + "attn_norm.weight"),
+                q=project(at + "attn_q"),
+                k=project(at + "attn_k"),
+                v=project(at + "attn_v"),
+                o=project(at + "attn_output"),
+                ffn_norm=norm(at + "ffn_norm.weight"),
+                gate=project(at + "ffn_gate"),
+                up=project(at + "ffn_up"),
+                down=project(at + "ffn_down"),
+                q_norm=optional(at + "attn_q_norm.weight"),
+                k_norm=optional(at + "attn_k_norm.weight"),
+                post_attn_norm=optional(at + "post_attention_norm.weight"),
+                post_ffn_norm=optional(at + "post_ffw_norm.weight"),
+            )
+        )
+    # A file without an output matrix ties it to the embeddings: packed once, read by both.
+    head = linear(file.tensor("output.weight") or need("token_embd.weight"), None)
+    return DecoderWeights(embedding(need("token_embd.weight")), tuple(layers), norm("output_norm.weight"), head)

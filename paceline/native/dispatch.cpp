@@ -1,0 +1,21 @@
+#include "dispatch.h"
+
+namespace paceline {
+
+std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512vnni"))
+    found.push_back(&avx512::table);
+  if (has_avx2) found.push_back(&avx2::table);
+#endif
+  found.push_back(&portable::table);
+  return found;
+}
+
+}  // namespace paceline

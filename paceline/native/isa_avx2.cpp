@@ -1,0 +1,6 @@
+// The kernels compiled for AVX2 with FMA and F16C.
+#if defined(__x86_64__)
+#include "simd_avx2.h"
+#define PACELINE_ISA avx2
+#include "kernels.inc"
+#endif
