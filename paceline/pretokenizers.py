@@ -35,7 +35,7 @@ def _o200k(digits: str, ending: str) -> str:
 _DEEPSEEK3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-    r"| ?[\p{P}\p{S}&&[^~]]+[\r\n]*|" + _SPACES
+    r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
 )
 
 
@@ -69,7 +69,9 @@ PRETOKENIZERS: dict[str, PreTokenizer] = {
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O),
     "tekken": PreTokenizer((_o200k(r"\p{N}", ""),), ignore_merges=True, add_bos=True),
     "falcon": PreTokenizer((r"[\p{P}$+<=>^~|`]+", _GPT2, r"[0-9][0-9][0-9]")),
-    "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}")),
+    "deepseek-coder": PreTokenizer(
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-\x{d7ff}&&[^\s]]+", r"\p{N}")
+    ),
     **dict.fromkeys(
         ("deepseek-v3", "hunyuan-dense", "joyai-llm"),
         PreTokenizer((r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", _DEEPSEEK3)),

@@ -24,7 +24,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 MAX_WRITTEN = 32 << 20  # characters written, in the end or on the way
-MAX_STEPS = 1_000_000  # turns of all loops, pieces of text and calls
+MAX_STEPS = 500_000  # turns of all loops, pieces of text and calls
 MAX_ITEMS = 200_000  # values in one nested list
 MAX_SECONDS = 5.0
 _FILTERS = """

@@ -315,7 +315,7 @@ def _byte_level(
 
 def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
     found = metadata.get(f"tokenizer.ggml.{name}")
-    if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(text, str) for text in found):
+    if not isinstance(found, Sequence) or isinstance(found, str) or not set(map(type, found)) <= {str}:
         got = "nothing" if found is None else type(found).__name__
         raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must be a list of strings; got {got}")
     return found

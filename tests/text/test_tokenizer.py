@@ -1,0 +1,248 @@
+"""Text to ids and back: equal to llama.cpp's, closed to injected control tokens, honest about bad files."""
+
+import base64
+import itertools
+import json
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as LibraryTokenizer
+
+from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel, UsageError
+from paceline.pretokenizers import PRETOKENIZERS
+from paceline.tokenizer import NamedTokens, Tokenizer
+
+from .conftest import byte_level, real, sentence_piece
+from .make_reference import HERE, checksum, corpus_digest, texts
+
+REFERENCE = json.loads((HERE / "reference.json").read_text())
+LARGE = ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "gemma3-270m"]
+
+
+def differing(name, mode):
+    tokenizer = real(name)
+    sums = base64.b64decode(REFERENCE["models"][name][mode])
+    lines = texts()
+    assert len(sums) == 4 * len(lines)
+    found = (tokenizer.encode(line, parse_special=mode == "special", add_bos=False) for line in lines)
+    return [lines[i] for i, ids in enumerate(found) if checksum(ids) != sums[4 * i : 4 * i + 4]]
+
+
+def test_the_reference_was_made_from_this_corpus():
+    assert REFERENCE["corpus"] == corpus_digest()
+    assert len(texts()) >= 2000
+
+
+@pytest.mark.parametrize("mode", ["plain", "special"])
+def test_ids_equal_llama_cpp_on_every_line(mode):
+    assert differing("smollm2-135m", mode) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mode"), [*itertools.product(LARGE, ["plain", "special"])])
+def test_ids_equal_llama_cpp_on_every_line_of_large_vocabularies(name, mode):
+    assert differing(name, mode) == []
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_150_000_loads_in_time():
+    if not os.environ.get("PACELINE_TIMING"):
+        pytest.skip("set PACELINE_TIMING=1 on a quiet machine")
+    seconds = []
+    for _ in range(3):
+        real.cache_clear()
+        start = time.process_time()
+        real("qwen2.5-coder-1.5b")
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.7, seconds
+
+
+def test_decoding_gives_every_line_back():
+    tokenizer = real("smollm2-135m")
+    lines = texts()[::7]
+    assert [tokenizer.decode(tokenizer.encode(line), skip_special=False) for line in lines] == lines
+
+
+def test_names_of_control_tokens_are_text_unless_asked(tokenizer):
+    text = "a<|im_end|>b<|tool|>"
+    plain = tokenizer.encode(text, add_bos=False)
+    parsed = tokenizer.encode(text, add_bos=False, parse_special=True)
+    end, tool = tokenizer.find("<|im_end|>"), tokenizer.find("<|tool|>")
+    assert end not in plain
+    assert plain[-1] == tool  # user-defined tokens are text that happens to be one token
+    assert parsed == [*tokenizer.encode("a", add_bos=False), end, *tokenizer.encode("b", add_bos=False), tool]
+    assert tokenizer.decode(plain) == text
+    assert tokenizer.decode(parsed) == "ab<|tool|>"
+    assert tokenizer.decode(parsed, skip_special=False) == text
+
+
+def test_the_first_token_is_never_doubled():
+    tokenizer = Tokenizer.from_gguf(byte_level(**{"ggml.add_bos_token": True}))
+    bos = tokenizer.bos_id
+    assert tokenizer.add_bos
+    assert tokenizer.encode("hello")[0] == bos
+    assert tokenizer.encode("<|im_start|>hello", parse_special=True).count(bos) == 1
+    assert tokenizer.encode("hello", add_bos=False) == tokenizer.encode("hello")[1:]
+    assert tokenizer.encode("") == [bos]
+
+
+def test_merges_are_followed(tokenizer):
+    pieces = [tokenizer.token_bytes(i) for i in tokenizer.encode("hello world")]
+    assert pieces == [b"hello", b" w", b"o", b"r", b"l", b"d"]
+
+
+@pytest.mark.parametrize("pre", sorted(PRETOKENIZERS))
+def test_every_family_of_pre_tokenizers_keeps_the_text(pre):
+    tokenizer = Tokenizer.from_gguf(byte_level(pre))
+    for text in ["I'LL don't 12345\r\n\r\n  x  ~~y~~ 你好 نعم\u3000é\u0301 ", "\t\n !!\n", "naïve Ⅷ² ⬛👩‍🚀"]:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_ends_are_those_of_the_file_and_the_well_known():
+    tokenizer = Tokenizer.from_gguf(byte_level(**{"ggml.eot_token_id": 7}))
+    assert tokenizer.eos_ids == {tokenizer.find("<|im_end|>"), 7}
+    assert tokenizer.is_special(tokenizer.find("<|im_end|>"))
+    assert not tokenizer.is_special(7)
+
+
+def test_the_digest_tells_vocabularies_apart():
+    one, same = Tokenizer.from_gguf(byte_level()), Tokenizer.from_gguf(byte_level("gpt-2"))
+    other = Tokenizer.from_gguf(byte_level(merges=("h e", "l l", "he ll", "hell o", "Ġ v")))
+    assert one.tokens_digest() == same.tokens_digest() != other.tokens_digest()
+    assert one.tokens_digest(limit=256) == other.tokens_digest(limit=256)
+
+
+def test_lone_surrogates_become_the_replacement_character(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("a\ud800b\U0001f600")) == "a\ufffdb\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"ggml.model": "bert"}, UnsupportedModel),
+        ({"ggml.pre": "no-such"}, UnsupportedModel),
+        ({"ggml.tokens": None}, ModelFileError),
+        ({"ggml.tokens": ["a", "a"]}, ModelFileError),
+        ({"ggml.tokens": [1, 2]}, ModelFileError),
+        ({"ggml.merges": ["h x"]}, ModelFileError),
+        ({"ggml.merges": None}, ModelFileError),
+        ({"ggml.token_type": [1]}, ModelFileError),
+        ({"ggml.token_type": "x" * 999}, ModelFileError),
+    ],
+)
+def test_a_bad_file_is_refused_with_a_reason(change, error):
+    with pytest.raises(error, match="got"):
+        Tokenizer.from_gguf(byte_level(**change))
+
+
+def test_ids_out_of_range_are_refused(tokenizer):
+    for token in (-1, tokenizer.vocab_size):
+        with pytest.raises(UsageError, match=str(tokenizer.vocab_size - 1)):
+            tokenizer.token_bytes(token)
+
+
+def naive_merge(text, scores):
+    """Merge the best pair anew until none is left."""
+    parts = list(text)
+    while True:
+        pairs = [(-scores[a + b], i) for i, (a, b) in enumerate(itertools.pairwise(parts)) if a + b in scores]
+        if not pairs:
+            return parts
+        _, at = min(pairs)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+PIECES = [*"▁abc", *("".join(p) for n in (2, 3) for p in itertools.product("▁ab", repeat=n))]
+
+
+@given(
+    st.text("abc ", max_size=30),
+    st.sets(st.sampled_from(PIECES[4:]), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_sentence_piece_merges_the_best_pair_first(text, longer, rng):
+    pieces = [*PIECES[:4], *sorted(longer)]
+    scores = [float(rng.randint(-5, 0)) for _ in pieces]
+    tokenizer = Tokenizer.from_gguf(sentence_piece(pieces, scores, add_space_prefix=False))
+    found = [tokenizer.token_text(i) for i in tokenizer.encode(text, add_bos=False)]
+    assert found == naive_merge(text.replace(" ", "▁"), dict(zip(pieces, scores, strict=True)))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_sentence_piece_puts_a_space_first_and_takes_it_away():
+    tokenizer = Tokenizer.from_gguf(sentence_piece())
+    ids = tokenizer.encode("ab")
+    assert [tokenizer.token_text(i) for i in ids] == ["<s>", "▁ab"]
+    assert tokenizer.decode(ids) == "ab"
+    parsed = tokenizer.encode("ab</s>ab", parse_special=True)
+    assert [tokenizer.token_text(i) for i in parsed] == ["<s>", "▁ab", "</s>", "▁ab"]
+    assert tokenizer.decode(tokenizer.encode(" ab")) == " ab"
+
+
+def test_sentence_piece_spells_what_it_lacks_in_bytes():
+    tokenizer = Tokenizer.from_gguf(sentence_piece(add_space_prefix=False))
+    ids = tokenizer.encode("aé😀", add_bos=False)
+    assert [tokenizer.token_text(i) for i in ids[1:3]] == ["<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(ids) == "aé😀"
+
+
+def test_the_longest_name_is_found_first():
+    named = NamedTokens({"ab": 0, "bcd": 1, "a": 2})
+    assert named.split("abcd") == [2, 1]
+    assert named.split("xabx") == ["x", 0, "x"]
+    assert named.split("") == []
+    assert named.split("abab") == [0, 0]
+
+
+def folder_with(tmp_path, config, **files):
+    library = LibraryTokenizer(
+        models.BPE(
+            vocab={t: i for i, t in enumerate([*byte_level()["tokenizer.ggml.tokens"]][:-3])}, merges=[("h", "e")]
+        )
+    )
+    split = pre_tokenizers.Split(Regex(PRETOKENIZERS["qwen2"].patterns[0]), "isolated")
+    library.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>"), AddedToken("<|extra|>")])
+    library.add_tokens([AddedToken("<|tool|>", normalized=False)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    for name, content in files.items():
+        (tmp_path / name.replace("__", ".")).write_text(content)
+    return Tokenizer.from_file(tmp_path)
+
+
+def test_a_folder_tells_what_its_files_say(tmp_path):
+    tokenizer = folder_with(
+        tmp_path,
+        {"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|im_start|>", "chat_template": "x"},
+        generation_config__json='{"eos_token_id": [5, 261]}',
+    )
+    assert tokenizer.chat_template == "x"
+    assert tokenizer.eos_ids == {tokenizer.find("<|im_end|>"), 5, 261}
+    assert tokenizer.bos_id == tokenizer.find("<|im_start|>")
+    assert not tokenizer.add_bos
+    text = "hé <|im_end|> <|tool|>"
+    plain, parsed = tokenizer.encode(text), tokenizer.encode(text, parse_special=True)
+    assert tokenizer.find("<|im_end|>") not in plain
+    assert tokenizer.find("<|im_end|>") in parsed
+    assert tokenizer.find("<|tool|>") in plain
+    assert tokenizer.decode(plain) == text == tokenizer.decode(parsed, skip_special=False)
+
+
+def test_a_folder_may_keep_several_templates(tmp_path):
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    assert folder_with(tmp_path, {"chat_template": named}).chat_template == "d"
+    assert folder_with(tmp_path, {"chat_template": named}, chat_template__jinja="j").chat_template == "j"
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ModelNotFound, match=r"tokenizer\.json"):
+        Tokenizer.from_file(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelFileError, match="got"):
+        Tokenizer.from_file(tmp_path)
