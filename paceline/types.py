@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 FinishReason = Literal["stop", "length"]
 
+_CHAIN = np.arange(-1, 1 << 16, dtype=np.int32)  # parents of the longest chain anybody forwards
+
 
 @dataclass(frozen=True, slots=True)
 class TokenTree:
@@ -37,6 +39,8 @@ class TokenTree:
 
     def depths(self) -> Ints:
         """Return int32 [N]: the number of edges between the root and each node."""
+        if np.array_equal(self.parents, _CHAIN[: len(self.parents)]):
+            return self.parents + np.int32(1)
         depths = np.zeros(len(self.tokens), np.int32)
         for node in range(1, len(self.tokens)):
             depths[node] = depths[self.parents[node]] + 1

@@ -84,6 +84,10 @@ class PagedCache:
         """Return the cached tokens."""
         return list(self._entries[sequence].tokens)
 
+    def tail(self, sequence: int, start: int) -> list[int]:
+        """Return the cached tokens from position `start` on."""
+        return self._entries[sequence].tokens[start:]
+
     def extend(self, sequence: int, count: int) -> None:
         """Make room for `count` tokens after the committed ones; a page others hold too is copied first.
 

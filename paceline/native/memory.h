@@ -10,6 +10,13 @@
 
 namespace paceline {
 
+// A cache is mapped for the longest text and touched as it fills, so the mapping itself must not be charged.
+#ifdef MAP_NORESERVE
+constexpr int kNoReserve = MAP_NORESERVE;
+#else
+constexpr int kNoReserve = 0;
+#endif
+
 class Memory {
  public:
   Memory() = default;
@@ -17,7 +24,7 @@ class Memory {
     if (bytes == 0) return;
     constexpr size_t huge = size_t{2} << 20;
     mapped_ = bytes >= huge ? ((bytes + huge - 1) & ~(huge - 1)) + huge : bytes;
-    void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | kNoReserve, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<uint8_t*>(base);
     data_ = base_;

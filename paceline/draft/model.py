@@ -1,0 +1,134 @@
+"""A smaller model as drafter: it continues the text with the target's own noise, so that its guesses coincide.
+
+Keeps its own cache, one sequence behind each of the target's. It never forwards its last guess, so after a fully
+accepted round it lags two tokens and forwards both; a refused branch is cropped by comparing tokens, not by counting.
+(Leviathan et al. 2211.17192; drawing with shared Gumbel noise: Daliri et al. 2408.07978.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.draft.base import empty_draft
+from paceline.model.base import Model
+from paceline.model.cache import PagedCache
+from paceline.model.flatten import flatten
+from paceline.sample.draw import draw
+from paceline.types import Budget, Draft, Ints, TokenTree, Verdict, View
+
+CHUNK = 256
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _State:
+    cache: int
+    guesses: list[int] = field(default_factory=list)
+    is_full: bool = False  # the text has outgrown this model's context
+
+
+class ModelDrafter:
+    """Drafts chains with `model`, whose vocabulary must be the target's."""
+
+    def __init__(self, model: Model, *, context: int, name: str = "model") -> None:
+        self.name = name
+        self.sources = (name,)
+        self.model = model
+        self.context = min(context, model.spec.context)
+        self.cache: PagedCache = model.new_cache(self.context)
+        self._states: dict[int, _State] = {}
+        self._accepted = np.ones(64)  # discounted counts by depth
+        self._tested = np.full(64, 2.0)
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Guess a chain of up to `budget.depth` tokens for each sequence, all sequences side by side."""
+        active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
+        active = [i for i in active if self._has_room(views[i], min(budgets[i].nodes, budgets[i].depth))]
+        for i in active:
+            self._read(views[i])
+        guesses: dict[int, list[int]] = {i: [] for i in active}
+        while active:
+            self._guess_one(views, active, guesses)
+            active = [i for i in active if len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)]
+        return [
+            self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)
+        ]
+
+    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
+        """Count what was kept, by depth."""
+        reached = min(len(verdict.nodes) + 1, draft.drafted, len(self._tested))
+        self._tested *= 0.98
+        self._accepted *= 0.98
+        self._tested[:reached] += 1
+        self._accepted[: min(len(verdict.nodes), reached)] += 1
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        state = self._states.pop(sequence_id, None)
+        if state is not None:
+            self.cache.release(state.cache)
+
+    def _has_room(self, view: View, depth: int) -> bool:
+        state = self._states.get(view.id)
+        if len(view.tokens) + depth <= self.context and (state is None or not state.is_full):
+            return True
+        if state is None or not state.is_full:
+            log.warning(
+                "the draft model reads %d tokens only; request %d goes on without it from token %d",
+                self.context,
+                view.id,
+                len(view.tokens),
+            )
+            self.release(view.id)
+            self._states[view.id] = _State(self.cache.open(), is_full=True)
+        return False
+
+    def _read(self, view: View) -> None:
+        """Bring the cache to all of a sequence's tokens but the last."""
+        state = self._states.get(view.id)
+        if state is None:
+            state = self._states[view.id] = _State(self.cache.open(view.tokens.tolist()))
+        cached = self.cache.length(state.cache)
+        # What this model guessed last may differ from what was committed since.
+        first = max(cached - len(state.guesses), 0)
+        known = np.asarray(self.cache.tail(state.cache, first), np.int32)
+        committed = view.tokens[first : len(view.tokens) - 1]
+        shared = min(len(known), len(committed))
+        differs = np.flatnonzero(known[:shared] != committed[:shared])
+        self.cache.crop(state.cache, first + (int(differs[0]) if len(differs) else shared))
+        state.guesses = []
+        while len(view.tokens) - 1 - self.cache.length(state.cache) > CHUNK:
+            start = self.cache.length(state.cache)
+            self._extend([state.cache], [view.tokens[start : start + CHUNK]], wanted=0)
+
+    def _guess_one(self, views: Seq[View], active: Seq[int], guesses: dict[int, list[int]]) -> None:
+        states = [self._states[views[i].id] for i in active]
+        feeds = []
+        for i, state in zip(active, states, strict=True):
+            committed = views[i].tokens[self.cache.length(state.cache) :] if not guesses[i] else guesses[i][-1:]
+            feeds.append(np.asarray(committed, np.int32))
+        logits = self._extend([state.cache for state in states], feeds, wanted=1)
+        for row, (i, state) in enumerate(zip(active, states, strict=True)):
+            position = len(views[i].tokens) + len(guesses[i])
+            token = draw(logits[row], views[i].params, position)
+            guesses[i].append(token)
+            state.guesses.append(token)
+
+    def _extend(self, caches: list[int], feeds: list[Ints], *, wanted: int) -> np.ndarray:
+        trees = [TokenTree.chain(feed) for feed in feeds]
+        batch = flatten(self.cache, caches, trees, [wanted] * len(trees))
+        logits = self.model.forward(batch, self.cache).logits
+        for cache, feed in zip(caches, feeds, strict=True):
+            self.cache.commit(cache, range(len(feed)), feed.tolist())
+        return logits
+
+    def _draft(self, view: View, guesses: list[int]) -> Draft:
+        count = len(guesses)
+        guess = np.ones(count + 1, np.float32)
+        depth = np.minimum(np.arange(count), len(self._tested) - 1)
+        guess[1:] = (self._accepted / self._tested)[depth]
+        return Draft(TokenTree.chain([int(view.tokens[-1]), *guesses]), guess, np.zeros(count + 1, np.int8))

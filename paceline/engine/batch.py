@@ -1,0 +1,56 @@
+"""Pack a round's sequences and drafts into one batch, and find each one's rows again in what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.engine.sequence import Sequence
+from paceline.model.cache import PagedCache
+from paceline.model.flatten import flatten
+from paceline.types import Batch, Draft, TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sequence's share of a batch: `pending` committed tokens its cache lacked, then its draft's nodes.
+
+    `rows` are its wanted logits, one per node of the draft's tree, root first; empty while more tokens are pending.
+    """
+
+    sequence: Sequence
+    draft: Draft
+    pending: int
+    rows: slice
+
+    @property
+    def is_complete(self) -> bool:
+        return self.rows.stop > self.rows.start
+
+
+def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: int) -> tuple[Batch, list[Part]]:
+    """Extend every sequence by what its cache lacks (at most `chunk` tokens) and its drafted tree."""
+    trees, parts, wanted, end = [], [], [], 0
+    for sequence, draft in zip(chosen, drafts, strict=True):
+        lacking = sequence.tokens[cache.length(sequence.cache) :]
+        pending = lacking[:chunk]
+        complete = len(pending) == len(lacking)
+        trees.append(graft(pending, draft.tree) if complete else TokenTree.chain(pending))
+        count = len(draft.tree) if complete else 0
+        parts.append(Part(sequence, draft, len(pending), slice(end, end + count)))
+        wanted.append(count)
+        end += count
+    return flatten(cache, [sequence.cache for sequence in chosen], trees, wanted), parts
+
+
+def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:
+    """Put a tree, whose root is the last pending token, at the end of the chain of pending tokens."""
+    if len(pending) == 1:
+        return tree
+    shift = len(pending) - 1
+    return TokenTree(
+        np.concatenate([pending, tree.tokens[1:]]).astype(np.int32, copy=False),
+        np.concatenate([np.arange(-1, shift), tree.parents[1:] + shift]).astype(np.int32, copy=False),
+    )

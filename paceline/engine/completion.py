@@ -1,0 +1,94 @@
+"""A finished reply with its numbers, under the names of the command line's `--json` contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paceline.engine.account import Tally
+from paceline.types import FinishReason, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a reply was made: which model, which drafters, which rules."""
+
+    model: str
+    drafters: tuple[str, ...]
+    verify: str
+    control: str
+    lossless: bool = True
+    reproducible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds; `other` is what a decode round spends outside drafting and the target's forward."""
+
+    load_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply. `text_incomplete`: it was cut inside a character, which shows as U+FFFD."""
+
+    setup: Setup
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    tally: Tally
+    timing: Timing
+    sources: tuple[str, ...] = field(default=(), repr=False)
+    text_incomplete: bool = False
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens after the first per second of decoding; 0 when there is none."""
+        after = len(self.token_ids) - 1
+        return after / self.timing.decode_seconds if after > 0 and self.timing.decode_seconds > 0 else 0.0
+
+    def to_json(self) -> Json:
+        """Return the object that `--json` prints."""
+        tally, timing, setup = self.tally, self.timing, self.setup
+        return {
+            "model": setup.model,
+            "drafters": list(setup.drafters),
+            "verify": setup.verify,
+            "control": setup.control,
+            "lossless": setup.lossless,
+            "reproducible": setup.reproducible,
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "usage": {
+                "prompt_tokens": self.prompt_tokens,
+                "completion_tokens": len(self.token_ids),
+                "completion_tokens_details": {
+                    "accepted_prediction_tokens": tally.accepted_tokens,
+                    "rejected_prediction_tokens": tally.drafted_tokens - tally.accepted_tokens,
+                },
+            },
+            "speculation": {
+                "rounds": tally.rounds,
+                "drafted_tokens": tally.drafted_tokens,
+                "accepted_tokens": tally.accepted_tokens,
+                "acceptance_rate": tally.acceptance_rate,
+                "acceptance_length": tally.acceptance_length,
+                "accepted_per_position": tally.accepted_per_position,
+                "by_source": tally.by_source,
+            },
+            "timing": {
+                "load_seconds": timing.load_seconds,
+                "prefill_seconds": timing.prefill_seconds,
+                "decode_seconds": timing.decode_seconds,
+                "tokens_per_second": self.tokens_per_second,
+                "draft_seconds": timing.draft_seconds,
+                "verify_seconds": timing.verify_seconds,
+                "other_seconds": timing.other_seconds,
+            },
+        }

@@ -1,0 +1,85 @@
+"""Requests in, events out: the loop around `step`, and the only place that starts and ends a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.control.base import Controller
+from paceline.draft.base import Drafter
+from paceline.engine.scheduler import Scheduler
+from paceline.engine.sequence import Request, Sequence
+from paceline.engine.step import Parts, step
+from paceline.errors import ContextOverflow, UsageError
+from paceline.model.base import Model
+from paceline.model.cache import PagedCache
+from paceline.sample.params import validate
+from paceline.tokenizer import Tokenizer
+from paceline.types import Event
+from paceline.verify.base import Verifier
+
+
+class Engine:
+    """Runs requests of one target model; not for two threads at once."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        drafter: Drafter,
+        controller: Controller,
+        verifier: Verifier,
+        *,
+        context: int,
+        slots: int = 8,
+    ) -> None:
+        self.tokenizer, self.context = tokenizer, context
+        self.cache: PagedCache = model.new_cache(context)
+        self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            UsageError: the prompt is empty, has ids outside the vocabulary, or a setting is out of range.
+            ContextOverflow: the prompt leaves no room for a reply.
+        """
+        validate(request.params)
+        vocab = self.parts.model.spec.vocab
+        if not request.prompt:
+            raise UsageError("the prompt must have at least one token, got none", hint="give some text")
+        wrong = next((token for token in request.prompt if not 0 <= token < vocab), None)
+        if wrong is not None:
+            raise UsageError(f"prompt token ids must be from 0 to {vocab - 1}, got `{wrong}`")
+        if len(request.prompt) >= self.context:
+            raise ContextOverflow(
+                f"the prompt must leave room for a reply: the context holds {self.context} tokens, "
+                f"the prompt has `{len(request.prompt)}`",
+                hint="shorten the prompt or raise --context (the model itself reads up to "
+                f"{self.parts.model.spec.context} tokens)",
+            )
+        if self.parts.scheduler.find(request.id) is not None:
+            raise UsageError(f"a request with id `{request.id}` is running already")
+        cache = self.cache.open(request.prompt)
+        self.parts.scheduler.add(Sequence(request, self.tokenizer, cache, self.context))
+
+    def step(self) -> list[Event]:
+        """Play one round; see `engine/step.py`."""
+        return step(self.parts)
+
+    def run(self) -> Iterator[Event]:
+        """Yield events until every request has ended."""
+        while not self.is_idle:
+            yield from self.step()
+        self.cache.check()
+
+    def cancel(self, request: int) -> None:
+        """End a request without an event and give back what it held; nothing happens if it has ended."""
+        sequence = self.parts.scheduler.find(request)
+        if sequence is not None:
+            self.parts.scheduler.remove(sequence)
+            self.cache.release(sequence.cache)
+            self.parts.drafter.release(request)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.parts.scheduler.is_idle

@@ -1,0 +1,225 @@
+"""The Python face: a model by name or path, replies with `generate`, `stream` and `chat`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from paceline.chat import ChatTemplate
+from paceline.config import LLMConfig
+from paceline.control.fixed import FixedController
+from paceline.engine.account import Tally
+from paceline.engine.completion import Completion, Setup, Timing
+from paceline.engine.engine import Engine
+from paceline.engine.loading import Loaded, load_drafter, load_target
+from paceline.engine.sequence import Request
+from paceline.kernels.native import new_pool
+from paceline.model.flatten import flatten
+from paceline.types import Event, SamplingParams, TokenTree
+from paceline.verify.coupled import CoupledVerifier
+
+Message = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Reply:
+    """A reply in the making: iterate over its events; `completion` is there once they end, or early on `close`."""
+
+    events: Iterator[Event]
+    _finish: Callable[[], Completion]
+    _completion: Completion | None = field(default=None)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events
+
+    @property
+    def completion(self) -> Completion:
+        """Return the reply as far as it has come."""
+        return self._finish()
+
+
+class LLM:
+    """A target model with its drafter.
+
+    Args:
+        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
+        draft: "off", "auto", "ngram", or a second model to draft with (same forms as `model`).
+        settings: any field of `LLMConfig`, e.g. `draft_tokens=4`, `threads=2`, `context=8192`, `quant="q8"`.
+
+    Raises:
+        PacelineError: of the kind that fits; nothing stays half-loaded.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = LLMConfig.model,
+        *,
+        draft: str | Path = LLMConfig.draft,
+        progress: bool = False,
+        **settings: object,
+    ) -> None:
+        started = perf_counter()
+        self.config = LLMConfig.of(model=str(model), draft=str(draft), **settings)
+        pool = new_pool(self.config.threads)
+        self._target: Loaded = load_target(self.config, pool, progress=progress)
+        self.tokenizer = self._target.tokenizer
+        self.context = self._target.context
+        drafter = load_drafter(self.config, self._target, pool, progress=progress)
+        self.engine = Engine(
+            self._target.model,
+            self.tokenizer,
+            drafter,
+            FixedController(self.config.draft_tokens),
+            CoupledVerifier(),
+            context=self.context,
+            slots=self.config.slots,
+        )
+        self.setup = Setup(self._target.name, drafter.sources, "coupled", self.config.control)
+        self.load_seconds = perf_counter() - started
+        self._ids = itertools.count()
+        self._template: ChatTemplate | None = None
+
+    # ---- replies
+
+    def generate(
+        self, prompt: str | Seq[int] | Seq[str], params: SamplingParams | None = None, *, chat: bool = False
+    ) -> Completion | list[Completion]:
+        """Reply to one prompt (text or token ids), or to several texts side by side.
+
+        Args:
+            chat: put the text into the model's chat template as the user's message first.
+        """
+        if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], str):
+            return self._finish_all([self.encode(prompt, chat=chat)], params)[0]  # type: ignore[arg-type]
+        return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
+
+    def stream(
+        self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False
+    ) -> Reply:
+        """Reply to one prompt, event by event. Closing the iterator early cancels the request."""
+        ids = self.encode(prompt, chat=chat)
+        record = _Record(next(self._ids), ids)
+        self.engine.add(Request(record.id, ids, params or SamplingParams()))
+
+        def events() -> Iterator[Event]:
+            try:
+                while record.finish_reason is None:
+                    for event in self.engine.step():
+                        if event.request == record.id:
+                            record.add(event)
+                            yield event
+            finally:
+                self.engine.cancel(record.id)
+
+        return Reply(events(), lambda: record.completion(self.setup, self.load_seconds))
+
+    def chat(self, messages: Seq[Message], params: SamplingParams | None = None) -> Reply:
+        """Reply to a conversation. What earlier turns put into the cache is found there again."""
+        return self.stream(self.encode_chat(messages), params)
+
+    # ---- text
+
+    def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
+        """Return token ids; special tokens written out in a text are plain text unless the template put them there."""
+        if not isinstance(prompt, str):
+            return [int(token) for token in prompt]
+        return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.tokenizer.encode(prompt)
+
+    def encode_chat(self, messages: Seq[Message]) -> list[int]:
+        """Return the conversation in the model's chat template, ready for the assistant's reply."""
+        if self._template is None:
+            self._template = ChatTemplate.of(self.tokenizer)
+        return self.tokenizer.encode(self._template.render(messages), parse_special=True)
+
+    # ---- measuring
+
+    def plain_seconds_per_token(self, length: int = 64, repeats: int = 5) -> float:
+        """Measure what one token costs without speculation behind `length` tokens: the median of a few forwards."""
+        cache = self.engine.cache
+        sequence = cache.open()
+        try:
+            tokens = np.resize(np.arange(1, 20, dtype=np.int32), max(length, 1))
+            for start in range(0, len(tokens), 256):
+                part = tokens[start : start + 256]
+                self._target.model.forward(flatten(cache, [sequence], [TokenTree.chain(part)], [0]), cache)
+                cache.commit(sequence, range(len(part)), part.tolist())
+            seconds = []
+            for _ in range(repeats):
+                batch = flatten(cache, [sequence], [TokenTree.chain([1])], [1])
+                started = perf_counter()
+                self._target.model.forward(batch, cache)
+                seconds.append(perf_counter() - started)
+            return float(np.median(seconds))
+        finally:
+            cache.release(sequence)
+
+    def _finish_all(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
+        records = {}
+        try:
+            for ids in prompts:
+                record = _Record(next(self._ids), ids)
+                self.engine.add(Request(record.id, ids, params or SamplingParams()))
+                records[record.id] = record
+            while any(record.finish_reason is None for record in records.values()):
+                for event in self.engine.step():
+                    if event.request in records:
+                        records[event.request].add(event)
+        finally:
+            for record in records.values():
+                self.engine.cancel(record.id)
+        return [record.completion(self.setup, self.load_seconds) for record in records.values()]
+
+
+class _Record:
+    """Adds up the events of one request."""
+
+    def __init__(self, request: int, prompt: Seq[int]) -> None:
+        self.id, self.prompt_tokens = request, len(prompt)
+        self.text, self.tokens, self.sources = "", list[int](), list[str]()
+        self.finish_reason: str | None = None
+        self.tally = Tally()
+        self.started = perf_counter()
+        self.first: float | None = None
+        self.last = self.started
+
+    def add(self, event: Event) -> None:
+        self.text += event.text
+        self.tokens += event.tokens
+        self.sources += event.sources
+        self.finish_reason = event.finish_reason
+        self.last = perf_counter()
+        if event.round is not None and event.tokens:
+            self.tally.add(event.round)
+            if self.first is not None:
+                self.tally.add_seconds(event.round)
+        if self.first is None and event.tokens:
+            self.first = self.last
+
+    def completion(self, setup: Setup, load_seconds: float) -> Completion:
+        first = self.last if self.first is None else self.first
+        tally = self.tally
+        timing = Timing(
+            load_seconds,
+            first - self.started,
+            self.last - first,
+            tally.draft_seconds,
+            tally.verify_seconds,
+            tally.other_seconds,
+        )
+        return Completion(
+            setup,
+            self.text,
+            self.tokens,
+            self.finish_reason,  # type: ignore[arg-type]
+            self.prompt_tokens,
+            tally,
+            timing,
+            tuple(self.sources),
+            self.text.endswith("\ufffd"),
+        )

@@ -1,0 +1,111 @@
+"""From names to a loaded target and drafter, with the refusals a wrong pair deserves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.config import LLMConfig
+from paceline.draft.base import Drafter, lookup
+from paceline.draft.model import ModelDrafter
+from paceline.engine.progress import reading
+from paceline.errors import PacelineError, UsageError, VocabMismatch
+from paceline.model.files import ModelFile, open_model
+from paceline.model.native import NativeModel
+from paceline.model.sources import resolve
+from paceline.tokenizer import Tokenizer
+
+DEFAULT_CONTEXT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run. `name` is what the user called it."""
+
+    name: str
+    model: NativeModel
+    tokenizer: Tokenizer
+    context: int
+
+
+def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
+    """Find, open, check and pack the target."""
+    return load(config.model, pool, quant=config.quant, context=config.context, progress=progress)
+
+
+def load(source: str, pool: Any, *, quant: str, context: int | None, progress: bool) -> Loaded:
+    """Load a model from a name or path.
+
+    Raises:
+        PacelineError: it cannot be found, is not sound, is not supported, or cannot read `context` tokens.
+    """
+    path = resolve(source, progress=progress)
+    file = open_model(path)
+    try:
+        tokenizer = read_tokenizer(file)
+        if context is not None and context > file.spec.context:
+            raise UsageError(
+                f"`{source}` reads up to {file.spec.context} tokens, asked for a context of `{context}`",
+                hint=f"use --context {file.spec.context} or less",
+            )
+        with reading(path.name, file.nbytes, progress) as report:
+            model = NativeModel(file, pool, quant=quant, progress=report)
+    finally:
+        file.close()
+    return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT))
+
+
+def read_tokenizer(file: ModelFile) -> Tokenizer:
+    """Build the tokenizer that came with a model."""
+    return Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
+
+
+def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool) -> Drafter:
+    """Return the drafter that `config.draft` names: a registered one, or a model that shares the target's vocabulary.
+
+    Raises:
+        UsageError: no drafter and no model goes by that name.
+        VocabMismatch: the model's tokens are not the target's.
+    """
+    name = config.draft
+    if config.draft_tokens == 0:
+        name = "off"
+    if "," in name:
+        raise UsageError(f"one drafter at a time for now, got `{name}`", hint="mixing drafters comes with --draft auto")
+    known = lookup(name)
+    if known is not None:
+        return known()
+    try:
+        draft = load(name, pool, quant=config.draft_quant, context=None, progress=progress)
+    except PacelineError as error:
+        error.args = (f"draft model `{name}`: {error}",)
+        raise
+    check_vocabularies(target, draft)
+    label = Path(name).stem if Path(name).suffix else name
+    return ModelDrafter(replace_context(draft, target).model, context=min(draft.context, target.context), name=label)
+
+
+def replace_context(draft: Loaded, target: Loaded) -> Loaded:
+    """Give the draft no more context than the target uses."""
+    return replace(draft, context=min(draft.context, target.context))
+
+
+def check_vocabularies(target: Loaded, draft: Loaded) -> None:
+    """Refuse a draft whose ids mean other strings: every accepted token would be another word."""
+    a, b = target.tokenizer, draft.tokenizer
+    shared = min(a.vocab_size, b.vocab_size)
+    if a.tokens_digest(shared) == b.tokens_digest(shared) and target.model.spec.vocab == draft.model.spec.vocab:
+        return
+    differing = [i for i in range(shared) if a.token_text(i) != b.token_text(i)]
+    where = (
+        f"{len(differing)} ids differ, first `{differing[0]}`: "
+        f"{a.token_text(differing[0])!r} against {b.token_text(differing[0])!r}"
+        if differing
+        else "the shared ids agree"
+    )
+    raise VocabMismatch(
+        f"draft `{draft.name}` and target `{target.name}` must share one vocabulary: "
+        f"{draft.model.spec.vocab} and {target.model.spec.vocab} tokens; {where}",
+        hint="choose a smaller model of the target's own family, or --draft ngram, which needs no model",
+    )

@@ -1,0 +1,23 @@
+"""A progress bar on a terminal, nothing in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def reading(name: str, total: int, wanted: bool) -> Iterator[Callable[[int], None] | None]:
+    """Show how much of `total` bytes has been read, on stderr and only if that is a terminal."""
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(f"loading {name}", total=total)
+        yield lambda done: bar.update(task, completed=done)

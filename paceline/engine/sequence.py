@@ -1,0 +1,84 @@
+"""One request while it runs: its committed tokens, its text so far, and when it must end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.stream import IncrementalDecoder, StopMatcher
+from paceline.tokenizer import Tokenizer
+from paceline.types import FinishReason, Ints, SamplingParams, View
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller asks: token ids in, how to draw the reply."""
+
+    id: int
+    prompt: Seq[int]
+    params: SamplingParams
+
+
+class Sequence:
+    """The one owner of a request's tokens. `cache` is its handle in the target's cache."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer, cache: int, context: int) -> None:
+        self.id, self.params, self.cache = request.id, request.params, cache
+        self.prompt_length = len(request.prompt)
+        self.limit = min(self.prompt_length + request.params.max_tokens, context)
+        self.finish_reason: FinishReason | None = None
+        self._tokens = np.empty(self.limit, np.int32)
+        self._tokens[: self.prompt_length] = request.prompt
+        self._length = self.prompt_length
+        self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
+        self._decoder = IncrementalDecoder(tokenizer, at_start=False)
+        self._stops = StopMatcher(request.params.stop)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def tokens(self) -> Ints:
+        """int32 [n], a view: prompt and output, the last committed token included."""
+        return self._tokens[: self._length]
+
+    @property
+    def output(self) -> list[int]:
+        return self._tokens[self.prompt_length : self._length].tolist()
+
+    @property
+    def room(self) -> int:
+        """How many more tokens may be committed."""
+        return self.limit - self._length
+
+    def view(self) -> View:
+        return View(self.id, self.tokens, self.params)
+
+    def append(self, tokens: Seq[int]) -> tuple[int, str]:
+        """Commit tokens one by one until the sequence ends; return how many were kept and the text they release."""
+        text = ""
+        for count, token in enumerate(tokens, 1):
+            self._tokens[self._length] = token
+            self._length += 1
+            if token in self._ends:
+                self.finish_reason = "stop"
+            else:
+                released, hit = self._stops.push(self._decoder.push(token))
+                text += released
+                self.finish_reason = "stop" if hit else "length" if self.room == 0 else None
+                if hit:
+                    return count, text
+            if self.finish_reason:
+                return count, text + self._rest()
+        return len(tokens), text
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the text ends inside a character, shown as U+FFFD."""
+        return self._decoder.incomplete
+
+    def _rest(self) -> str:
+        released, hit = self._stops.push(self._decoder.flush())
+        return released if hit else released + self._stops.flush()

@@ -1,0 +1,88 @@
+"""One round: budgets, drafts, one forward of the target, verdicts, events. The page to read first.
+
+Prefill, decode and verification are the same thing here: a sequence is extended by a tree. A prompt is a chain, a
+plain decode step a tree of one node, a verification a tree of guesses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+from paceline.control.base import Controller
+from paceline.draft.base import Drafter
+from paceline.engine.account import round_of, sources_of
+from paceline.engine.batch import Part, pack
+from paceline.engine.scheduler import Scheduler
+from paceline.engine.sequence import Sequence
+from paceline.model.base import Model
+from paceline.model.cache import PagedCache
+from paceline.types import Budget, Event, Floats, Verdict
+from paceline.verify.base import Verifier
+
+CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a round is played with."""
+
+    model: Model
+    cache: PagedCache
+    drafter: Drafter
+    controller: Controller
+    verifier: Verifier
+    scheduler: Scheduler
+
+
+def step(parts: Parts) -> list[Event]:
+    """Play one round with every running sequence and return what became known, one event per sequence."""
+    started = perf_counter()
+    chosen = parts.scheduler.choose()
+    views = [sequence.view() for sequence in chosen]
+    budgets = parts.controller.budgets(views, parts.scheduler.load())
+    budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
+    decided = perf_counter()
+    drafts = parts.drafter.propose(views, budgets)
+    drafted = perf_counter()
+    batch, shares = pack(chosen, drafts, parts.cache, CHUNK)
+    packed = perf_counter()
+    out = parts.model.forward(batch, parts.cache)
+    verified = perf_counter()
+    events = [settle(parts, share, out.logits) for share in shares]
+    ended = perf_counter()
+    spent = (drafted - decided, verified - packed, (decided - started) + (packed - drafted) + (ended - verified))
+    names = parts.drafter.sources
+    return [round_of(event, share, names, spent) for event, share in zip(events, shares, strict=True)]
+
+
+def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
+    """Cut a budget to what may still be committed; nothing is drafted while a prompt is being read."""
+    if len(sequence) - cache.length(sequence.cache) > 1:
+        return Budget(0, 0)
+    room = min(sequence.room - 1, model.spec.context - len(sequence) - 1)
+    return budget if budget.depth <= room else Budget(min(budget.nodes, max(room, 0)), max(room, 0), budget.floor)
+
+
+def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
+    """Verify one sequence's draft, commit what was kept, and end the sequence if it must end."""
+    sequence, pending = share.sequence, list(range(share.pending))
+    start = parts.cache.length(sequence.cache)
+    known = sequence.tokens[start : start + share.pending].tolist()
+    if not share.is_complete:
+        parts.cache.commit(sequence.cache, pending, known)
+        return Event(sequence.id, (), ""), None
+    view = sequence.view()
+    verdict = parts.verifier.verify(share.draft.tree, logits[share.rows], view)
+    accepted = [int(share.draft.tree.tokens[node]) for node in verdict.nodes]
+    kept, text = sequence.append([*accepted, verdict.bonus])
+    nodes = [share.pending - 1 + node for node in verdict.nodes[: kept - 1]]
+    parts.cache.commit(sequence.cache, pending + nodes, known + accepted[: kept - 1])
+    parts.drafter.observe(view, share.draft, verdict)
+    if sequence.finish_reason:
+        parts.scheduler.remove(sequence)
+        parts.cache.release(sequence.cache)
+        parts.drafter.release(sequence.id)
+    tokens = (*accepted, verdict.bonus)[:kept]
+    sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
+    return Event(sequence.id, tokens, text, sources, sequence.finish_reason), verdict
