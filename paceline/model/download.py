@@ -202,7 +202,7 @@ def hub_errors(repo: str, name: str | None = None) -> Iterator[None]:
         line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise DownloadError(
             f"wanted {where}; the download stopped: `{line}`",
-            hint="run the same command again: it goes on where it stopped",
+            hint="check the network and run the same command again: it goes on where it stopped",
         ) from error
     finally:
         logger.setLevel(level)
