@@ -1,0 +1,174 @@
+"""`paceline chat`: a conversation, turn by turn. Earlier turns are found again in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import typer
+
+from paceline.cli import options as o
+from paceline.cli.generate import decode
+from paceline.config import LLMConfig
+from paceline.errors import ContextOverflow, PacelineError
+
+if TYPE_CHECKING:
+    from paceline.engine.llm import LLM
+    from paceline.types import SamplingParams
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_HELP = """\
+/system TEXT   give instructions (starts anew); without TEXT: none
+/reset         forget the conversation, keep the instructions
+/help          this
+/exit          end, as Ctrl-D does
+A line that ends in \\ goes on in the next one. Ctrl-C stops a reply."""
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def chat(
+    model: o.Model = o.CONFIG.model,
+    quant: o.Quant = o.CONFIG.quant,
+    context: o.Context = o.CONFIG.context,
+    draft: o.Draft = o.CONFIG.draft,
+    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    verify: o.Verify = o.CONFIG.verify,
+    control: o.Control = o.CONFIG.control,
+    max_tokens: o.MaxTokens = o.PARAMS.max_tokens,
+    temperature: o.Temperature = o.PARAMS.temperature,
+    top_k: o.TopK = o.PARAMS.top_k,
+    top_p: o.TopP = o.PARAMS.top_p,
+    min_p: o.MinP = o.PARAMS.min_p,
+    seed: o.Seed = o.PARAMS.seed,
+    stop: o.Stop = None,
+    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
+    system: o.System = None,
+    threads: o.Threads = o.CONFIG.threads,
+) -> int:
+    """Talk with a model, turn by turn. /help lists what a turn may be besides text.
+
+    In a pipe, every line is a turn.
+
+    Example: paceline chat --system "Answer in one sentence."
+    """
+    settings = {
+        "quant": quant,
+        "context": context,
+        "draft_tokens": draft_tokens,
+        "draft_quant": draft_quant,
+        "verify": verify,
+        "control": control,
+        "threads": threads,
+    }
+    LLMConfig.of(model=model, draft=draft, **settings)
+    params = o.params_of(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=stop,
+        ignore_eos=ignore_eos,
+    )
+
+    from paceline.engine.llm import LLM
+
+    llm = LLM(model, draft=draft, progress=True, **settings)
+    conversation = Conversation(llm, params, system)
+    if sys.stdin.isatty():
+        drafters = ", ".join(llm.setup.drafters) or "nobody"
+        sys.stderr.write(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.\n")
+    while (line := read_turn()) is not None:
+        if not conversation.take(line):
+            break
+    return 0
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The messages so far. A turn that fails leaves them as they were."""
+
+    llm: LLM
+    params: SamplingParams
+    system: str | None
+    turns: list[dict[str, str]] = field(default_factory=list)
+
+    def take(self, line: str) -> bool:
+        """Answer a line or obey it; return False to end."""
+        command, _, rest = line.strip().partition(" ")
+        if command in ("/exit", "/quit"):
+            return False
+        if command == "/reset":
+            self.turns.clear()
+            say("The conversation starts anew.")
+        elif command == "/system":
+            self.system = rest.strip() or None
+            self.turns.clear()
+            say("The conversation starts anew with these instructions." if self.system else "No instructions now.")
+        elif command == "/help":
+            say(_HELP)
+        elif command.startswith("/") and command[1:].isalpha():
+            say(f"no such command: {command}; /help lists them")
+        elif line.strip():
+            self.answer(line)
+        return True
+
+    def answer(self, text: str) -> None:
+        """Reply to one turn and keep both, the reply also if it was interrupted."""
+        from paceline.cli.main import complain
+        from paceline.cli.reply import finish, play
+        from paceline.cli.terminal import Painter, Screen
+        from paceline.stream import IncrementalDecoder
+
+        lead = [{"role": "system", "content": self.system}] if self.system is not None else []
+        user = {"role": "user", "content": text}
+        try:
+            reply = self.llm.chat([*lead, *self.turns, user], self.params)
+        except ContextOverflow as error:
+            complain(str(error), "/reset starts anew; a larger --context holds more", 1)
+            return
+        except PacelineError as error:
+            complain(str(error), error.hint, error.exit_code)
+            return
+        interrupted = play(reply, Screen(Painter(IncrementalDecoder(self.llm.tokenizer, at_start=False))))
+        completion = reply.completion
+        if completion.text or not interrupted:
+            self.turns += [user, {"role": "assistant", "content": completion.text}]
+        finish(self.llm, completion, interrupted=interrupted, max_tokens=self.params.max_tokens)
+
+
+def read_turn() -> str | None:
+    """Return the next turn; None at the end or on Ctrl-C."""
+    try:
+        if not sys.stdin.isatty():
+            line = sys.stdin.buffer.readline()
+            return decode(line, "stdin").rstrip("\r\n") if line else None
+        parts = [_ask("> ")]
+        while parts[-1].endswith("\\"):
+            parts[-1] = parts[-1][:-1]
+            parts.append(_ask("… "))
+        return "\n".join(parts)
+    except (EOFError, KeyboardInterrupt):
+        say("")
+        return None
+
+
+def _ask(prompt: str) -> str:
+    if sys.stdout.isatty():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  # input() edits its line and keeps a history once this is there
+        return input(prompt)
+    sys.stderr.write(prompt)  # stdout is for replies
+    sys.stderr.flush()
+    return input()
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no reply."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

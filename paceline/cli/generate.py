@@ -1,0 +1,142 @@
+"""`paceline generate`: one prompt, one reply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from paceline.cli import options as o
+from paceline.config import LLMConfig
+from paceline.errors import UsageError
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_EXAMPLES = """\
+[bold]Examples[/bold]
+
+  paceline generate "Why is the sky blue?"
+
+  git diff | paceline generate --system "Write a commit message." --draft ngram
+
+  paceline generate --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b "Sort a list in C"
+
+  paceline generate --raw --max-tokens 32 --json "Once upon a time"
+"""
+
+
+@app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def generate(
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to reply to; read from stdin if absent or `-`.", show_default=False)
+    ] = None,
+    model: o.Model = o.CONFIG.model,
+    quant: o.Quant = o.CONFIG.quant,
+    context: o.Context = o.CONFIG.context,
+    draft: o.Draft = o.CONFIG.draft,
+    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    verify: o.Verify = o.CONFIG.verify,
+    control: o.Control = o.CONFIG.control,
+    max_tokens: o.MaxTokens = o.PARAMS.max_tokens,
+    temperature: o.Temperature = o.PARAMS.temperature,
+    top_k: o.TopK = o.PARAMS.top_k,
+    top_p: o.TopP = o.PARAMS.top_p,
+    min_p: o.MinP = o.PARAMS.min_p,
+    seed: o.Seed = o.PARAMS.seed,
+    stop: o.Stop = None,
+    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
+    system: o.System = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text itself: no chat template.", rich_help_panel="Running")
+    ] = False,
+    threads: o.Threads = o.CONFIG.threads,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON object to stdout.", rich_help_panel="Running")
+    ] = False,
+) -> int:
+    """Reply to one prompt, with speculation.
+
+    On a terminal, accepted guesses are green (found in the text) or cyan (from a draft model).
+    """
+    if raw and system is not None:
+        raise UsageError("--system needs the chat template, and --raw leaves it out", hint="drop one of the two")
+    settings = {
+        "quant": quant,
+        "context": context,
+        "draft_tokens": draft_tokens,
+        "draft_quant": draft_quant,
+        "verify": verify,
+        "control": control,
+        "threads": threads,
+    }
+    LLMConfig.of(model=model, draft=draft, **settings)
+    params = o.params_of(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=stop,
+        ignore_eos=ignore_eos,
+    )
+    text = read_prompt(prompt, raw=raw)
+
+    from paceline.cli.main import INTERRUPTED
+    from paceline.cli.reply import finish, play
+    from paceline.cli.terminal import Painter, Screen
+    from paceline.engine.llm import LLM
+    from paceline.stream import IncrementalDecoder
+
+    llm = LLM(model, draft=draft, progress=True, **settings)
+    if raw:
+        reply = llm.stream(text, params)
+    else:
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        reply = llm.chat([*messages, {"role": "user", "content": text}], params)
+    screen = None if as_json else Screen(Painter(IncrementalDecoder(llm.tokenizer, at_start=False)))
+    interrupted = play(reply, screen)
+    completion = reply.completion
+    if as_json and not interrupted:
+        is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print(json.dumps(completion.to_json(), ensure_ascii=not is_utf8))
+    else:
+        finish(llm, completion, interrupted=interrupted, max_tokens=max_tokens)
+    return INTERRUPTED if interrupted else 0
+
+
+def read_prompt(argument: str | None, *, raw: bool) -> str:
+    """Return the prompt from the argument, or from stdin.
+
+    Raises:
+        UsageError: there is none, or it is not UTF-8.
+    """
+    if argument is None or argument == "-":
+        if sys.stdin is None or sys.stdin.closed:
+            raise UsageError("the prompt comes from stdin, and stdin is closed", hint='paceline generate "your prompt"')
+        if sys.stdin.isatty():
+            sys.stderr.write("Type the prompt; end it with Ctrl-D on a line of its own.\n")
+        data = sys.stdin.buffer.read()
+        where = "stdin"
+    else:
+        data, where = argument.encode(errors="surrogateescape"), "the prompt"
+    text = decode(data, where).removeprefix("\ufeff")
+    if not raw:
+        text = text.removesuffix("\n").removesuffix("\r")
+    if not (text if raw else text.strip()):
+        raise UsageError("the prompt is empty", hint='paceline generate "your prompt", or pipe a text into it')
+    return text
+
+
+def decode(data: bytes, where: str) -> str:
+    """Return bytes as text, or say which byte is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{where} must be UTF-8 text; byte {error.start} is `0x{data[error.start]:02x}`",
+            hint="convert it first, for example with iconv -t UTF-8",
+        ) from error

@@ -1,0 +1,157 @@
+"""The command line: a table of subcommands, each imported when called, and the one place where errors become lines.
+
+Knows no option of a subcommand. `paceline --help` imports neither numpy nor the native kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import signal
+import sys
+from typing import Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import paceline
+from paceline.cli.terminal import is_coloured
+from paceline.errors import PacelineError
+
+COMMANDS = {
+    "generate": "Reply to one prompt, with speculation.",
+    "chat": "Talk with a model, turn by turn.",
+    "pull": "Download models, so that later runs need no network.",
+    "models": "List the models that have a name, and those already here.",
+}
+INTERRUPTED = 128 + signal.SIGINT
+PIPE_CLOSED = 128 + 13  # SIGPIPE, which Windows does not name
+
+# Typer carries its own click or uses the installed one, by version; both derive BadParameter from these.
+_CallError, _ClickError = (cast("type[Exception]", kind) for kind in typer.BadParameter.__mro__[1:3])
+
+
+class Subcommands(TyperGroup):
+    """Lists commands from the table and imports only the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, *rest = args
+        if name not in COMMANDS:
+            if name.startswith("-"):
+                raise typer.BadParameter(f"no such option: {name}", ctx=ctx)
+            close = difflib.get_close_matches(name, COMMANDS, 1)
+            known = f"known: {', '.join(COMMANDS)}"
+            raise paceline.UsageError(
+                f"no such command: `{name}`", hint=f"did you mean `{close[0]}`? {known}" if close else known
+            )
+        command = typer.main.get_command(importlib.import_module(f"paceline.cli.{name}").app)
+        command.name = name
+        return name, command, rest
+
+
+app = typer.Typer(
+    cls=Subcommands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"paceline {paceline.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Speculative decoding for the language models you run yourself: same words, sooner.
+
+    Try: [bold]paceline generate "Why is the sky blue?"[/bold]
+    """
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+def run(args: list[str]) -> int:
+    """Run one command line and return its exit code; a user's mistake becomes two lines on stderr."""
+    try:
+        result = typer.main.get_command(app).main(args=args, prog_name="paceline", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except PacelineError as error:
+        return complain(str(error), error.hint, error.exit_code)
+    except _ClickError as error:
+        return complain(_message(error), _hint(error), 2 if isinstance(error, _CallError) else 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return PIPE_CLOSED
+    except MemoryError as error:
+        return complain(
+            f"there is not enough memory: {error}".rstrip(": "), "take a smaller model or a smaller --context", 1
+        )
+    except OSError as error:
+        return complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), None, 1)
+
+
+def complain(message: str, hint: str | None, code: int) -> int:
+    """Print an error the one way there is and return the exit code."""
+    red, bold, off = ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") if is_coloured(sys.stderr) else ("", "", "")
+    lines = f"{red}error:{off} {message}\n"
+    if hint:
+        lines += f"\n{bold}hint:{off} {hint}\n"
+    with contextlib.suppress(OSError):
+        sys.stderr.write(lines)
+        sys.stderr.flush()
+    return code
+
+
+def _message(error: Any) -> str:
+    text = str(error.format_message()).strip().rstrip(".")
+    first, _, rest = text.partition(" ")
+    return f"{first.lower()} {rest}" if first.istitle() else text
+
+
+def _hint(error: Any) -> str:
+    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "paceline"
+    name = str(getattr(error, "option_name", "") or "")
+    if type(error).__name__ == "NoSuchOption":
+        known = [option for p in error.ctx.command.params for option in p.opts] if error.ctx else []
+        close = difflib.get_close_matches(name, known, 1)
+        if close:
+            return f"did you mean `{close[0]}`? All options: {path} --help"
+        return f"all options: {path} --help; put `--` before a prompt that begins with `-`"
+    return f"all options: {path} --help"
+
+
+def main() -> None:
+    """Be the `paceline` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows `?`
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains while it exits
+        code = code or PIPE_CLOSED
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

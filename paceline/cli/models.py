@@ -1,0 +1,54 @@
+"""`paceline models`: what has a name, and what is here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from paceline.model.sources import Record
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON list to stdout.")] = False) -> None:
+    """List the models that have a name, and those already here.
+
+    A table on a terminal; in a pipe one line a model: name, bytes, licence, path (empty if it is not here), with
+    tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf].
+    """
+    from paceline.model.sources import DEFAULT_MODEL, known_models
+
+    records = known_models()
+    if as_json:
+        rows = [
+            {"name": r.name, "bytes": r.bytes, "licence": r.licence, "path": None if r.path is None else str(r.path)}
+            for r in records
+        ]
+        print(json.dumps(rows))
+    elif sys.stdout.isatty():
+        _table(records, DEFAULT_MODEL)
+    else:
+        for r in records:
+            print(r.name, r.bytes, r.licence, r.path or "", sep="\t")
+
+
+def _table(records: list[Record], default: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("licence")
+    table.add_column("here", overflow="fold")
+    for r in records:
+        name = f"{r.name} (default)" if r.name == default else r.name
+        table.add_row(
+            name, f"{r.bytes / 1e6:,.0f} MB", r.licence, "no: paceline pull" if r.path is None else str(r.path)
+        )
+    Console().print(table)

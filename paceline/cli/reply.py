@@ -1,0 +1,87 @@
+"""Play a reply: show it while it arrives, let Ctrl-C end it, sum it up in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, cast
+
+from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, is_coloured
+
+if TYPE_CHECKING:
+    from paceline.engine.completion import Completion
+    from paceline.engine.llm import LLM, Reply
+    from paceline.types import Event
+
+
+def play(reply: Reply, screen: Screen | None) -> bool:
+    """Show a reply's events on `screen` as they come; return whether Ctrl-C ended it early."""
+    notice, read = Notice(), 0
+    with Interrupt() as interrupt:
+        try:
+            for event in reply:
+                if interrupt.pressed:
+                    break
+                if not event.tokens:  # a piece of a long prompt
+                    read += 1
+                    notice.show(f"reading the prompt {'·' * read}")
+                    continue
+                notice.clear()
+                if screen is not None:
+                    screen.show(event.tokens, event.sources, event.text)
+        finally:
+            cast("Generator[Event]", reply.events).close()  # gives back what the request holds
+            notice.clear()
+            if screen is not None:
+                screen.end()
+    return interrupt.pressed and reply.completion.finish_reason is None
+
+
+def summary(completion: Completion, *, plain_seconds: float | None, limit: str = "") -> str:
+    """Sum a reply up: speed, how much was guessed right, and the gain over decoding without drafts.
+
+    Args:
+        plain_seconds: what one token costs on this machine without speculation.
+        limit: what cut the reply, if anything did.
+    """
+    tally, timing, count = completion.tally, completion.timing, len(completion.token_ids)
+    seconds = timing.prefill_seconds + timing.decode_seconds
+    parts = [f"{count} token{'' if count == 1 else 's'} in {seconds:.1f} s"]
+    if completion.tokens_per_second:
+        parts.append(f"{completion.tokens_per_second:.1f} tokens/s")
+    if tally.drafted_tokens:
+        parts.append(f"acceptance length {tally.acceptance_length:.2f} (bonus included)")
+        parts.append(f"accepted {100 * tally.acceptance_rate:.0f} % ({_by_source(completion)})")
+        if plain_seconds and completion.tokens_per_second:
+            parts.append(f"{completion.tokens_per_second * plain_seconds:.2f}× plain")
+    else:
+        parts.append("speculation off" if not completion.setup.drafters else "nothing to guess from")
+    if not completion.setup.lossless:
+        parts.append("lossy")
+    if limit:
+        parts.append(limit)
+    return " · ".join(parts)
+
+
+def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: int) -> None:
+    """Write the summary line to stderr. Measures the plain time per token if there is a gain to tell."""
+    limit = ""
+    if interrupted:
+        limit = "interrupted"
+    elif completion.finish_reason == "length":
+        full = len(completion.token_ids) < max_tokens
+        limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
+    plain = None
+    if completion.tally.drafted_tokens and completion.tokens_per_second:
+        plain = llm.plain_seconds_per_token(min(completion.prompt_tokens + len(completion.token_ids), llm.context - 1))
+    sys.stderr.write(summary(completion, plain_seconds=plain, limit=limit) + "\n")
+    sys.stderr.flush()
+
+
+def _by_source(completion: Completion) -> str:
+    coloured = is_coloured(sys.stderr)
+    parts = []
+    for name, counts in completion.tally.by_source.items():
+        text = f"{name} {counts['accepted']}/{counts['drafted']}"
+        parts.append(f"{colour_of(name)}{text}{OFF}" if coloured else text)
+    return ", ".join(parts)

@@ -1,0 +1,140 @@
+"""What goes on a terminal and what in a pipe: colours by who guessed a token, control characters made visible.
+
+Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Protocol, TextIO
+
+OFF, DIM = "\x1b[0m", "\x1b[2m"
+ERASE_LINE = "\r\x1b[2K"
+_GREEN, _CYAN = "\x1b[32m", "\x1b[36m"
+
+# A model may write anything; on a terminal its control characters are shown, never obeyed.
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_VISIBLE |= {code: "\N{SYMBOL FOR DELETE}" if code == 127 else "\ufffd" for code in range(127, 160)}
+
+
+class Decoder(Protocol):
+    """Gives the text that each token adds."""
+
+    def push(self, token: int) -> str: ...
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Say whether colours may go to a stream (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def colour_of(source: str) -> str:
+    """Return the colour of a drafter: green for a look-up in the text, cyan for a model, none for the target itself."""
+    return _GREEN if source == "ngram" else _CYAN if source else ""
+
+
+def visible(text: str) -> str:
+    """Return a text that cannot move the cursor or change the terminal."""
+    return text.translate(_VISIBLE)
+
+
+class Painter:
+    """Cuts released text into runs of one source.
+
+    Text comes out of the engine later than its tokens, and never more than they say: stop strings and unfinished
+    characters are held back. So the tokens are decoded here as well, and the text walks along their lengths.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._ahead: deque[tuple[int, str]] = deque()  # (characters, source) not yet released
+
+    def paint(self, tokens: Sequence[int], sources: Sequence[str], text: str) -> list[tuple[str, str]]:
+        """Return (source, text) runs; joined, they are `text`."""
+        for token, source in zip(tokens, sources, strict=True):
+            length = len(self._decoder.push(token))
+            if length:
+                self._ahead.append((length, source))
+        runs: list[tuple[str, str]] = []
+        at, last = 0, ""
+        while at < len(text):
+            length, last = self._ahead.popleft() if self._ahead else (len(text) - at, last)
+            part = text[at : at + length]
+            if length > len(part):
+                self._ahead.appendleft((length - len(part), last))
+            at += len(part)
+            if runs and runs[-1][0] == last:
+                runs[-1] = (last, runs[-1][1] + part)
+            else:
+                runs.append((last, part))
+        return runs
+
+
+class Screen:
+    """Writes a reply while it arrives: coloured on a terminal, the plain text and nothing else in a pipe."""
+
+    def __init__(self, painter: Painter, out: TextIO | None = None) -> None:
+        self._painter, self._out = painter, sys.stdout if out is None else out
+        self._is_terminal, self._coloured = self._out.isatty(), is_coloured(self._out)
+        self._ends_line = True
+
+    def show(self, tokens: Sequence[int], sources: Sequence[str], text: str) -> None:
+        """Write what one event made known."""
+        for source, part in self._painter.paint(tokens, sources, text):
+            shown = visible(part) if self._is_terminal else part
+            colour = colour_of(source) if self._coloured else ""
+            self._out.write(f"{colour}{shown}{OFF}" if colour else shown)
+        if text:
+            self._ends_line = text.endswith("\n")
+            self._out.flush()
+
+    def end(self) -> None:
+        """End the last line."""
+        if not self._ends_line:
+            self._out.write("\n")
+        self._ends_line = True
+        self._out.flush()
+
+
+class Notice:
+    """A passing word on stderr while there is nothing to show yet; nothing in a pipe."""
+
+    def __init__(self) -> None:
+        self._wanted, self._shown = sys.stderr.isatty(), False
+
+    def show(self, text: str) -> None:
+        if self._wanted:
+            sys.stderr.write(f"{ERASE_LINE}{DIM}{text}{OFF}" if is_coloured(sys.stderr) else f"\r{text}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write(ERASE_LINE)
+            sys.stderr.flush()
+            self._shown = False
+
+
+class Interrupt:
+    """While entered, the first Ctrl-C is only noted, so that a round ends whole; the second one interrupts."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
