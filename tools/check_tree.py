@@ -1,0 +1,100 @@
+"""Enforce the shape of the tree: imports point one way, and no file outgrows 400 lines.
+
+    python tools/check_tree.py        exits 1 and lists what is wrong
+
+Reads imports from the syntax tree, so also those inside functions and under TYPE_CHECKING.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 400
+SIZED = (".py", ".cpp", ".h", ".inc")
+
+# A module imports its own level and lower ones.
+LEVELS = {
+    **dict.fromkeys(("types", "errors", "config", "hardware"), 0),
+    **dict.fromkeys(("tokenizer", "tokenizer_json", "pretokenizers", "sentencepiece", "stream"), 1),
+    **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
+    "draft": 2,
+    "engine": 3,
+    **dict.fromkeys(("testing", "server", "bench", "plan", "train"), 4),
+    "cli": 5,
+    "__main__": 6,
+}
+# Neighbours on one level that must not know each other: laws and control are pure maths.
+FORBIDDEN = {
+    **dict.fromkeys(("sample", "verify", "control"), ("model", "kernels", "tokenizer", "chat", "stream")),
+    "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
+    "model": ("sample", "verify", "control"),
+}
+TORCH_HOMES = ("model/transformers.py", "train/")
+TORCH = ("torch", "transformers")
+
+
+def imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything a module imports; `package` resolves relative imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def complaints(path: Path, source: str) -> list[str]:
+    """Return what is wrong with the imports of one module; `path` is relative to the package folder."""
+    own = path.with_suffix("").parts[0]
+    if own == "__init__":
+        return []  # the lazy public names
+    package = ".".join(("paceline", *path.parent.parts))
+    found = []
+    if own not in LEVELS:
+        return [f"paceline/{path}: `{own}` has no level; give it one in tools/check_tree.py"]
+    for line, name in imports(ast.parse(source), package):
+        top, *rest = name.split(".")
+        where = f"paceline/{path}:{line}"
+        if top in TORCH and not str(path.as_posix()).startswith(TORCH_HOMES):
+            found.append(f"{where}: `{top}` belongs to {' and '.join(TORCH_HOMES)} only")
+        if top != "paceline" or not rest or rest[0] not in LEVELS:
+            continue  # the standard library, a dependency, or a public name of the package
+        target = rest[0]
+        if LEVELS[target] > LEVELS[own]:
+            found.append(f"{where}: `{own}` (level {LEVELS[own]}) imports `{target}` (level {LEVELS[target]})")
+        elif target in FORBIDDEN.get(own, ()):
+            found.append(f"{where}: `{own}` must not know `{target}`")
+    return found
+
+
+def oversized(root: Path) -> list[str]:
+    """Return the sources that are longer than the limit."""
+    found = []
+    for folder in ("paceline", "tests", "tools"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SIZED and (count := len(path.read_bytes().splitlines())) > LIMIT:
+                found.append(f"{path.relative_to(root)}: {count} lines, at most {LIMIT}")
+    return found
+
+
+def main() -> int:
+    """Check the whole tree."""
+    package = ROOT / "paceline"
+    found = oversized(ROOT)
+    for path in sorted(package.rglob("*.py")):
+        found += complaints(path.relative_to(package), path.read_text())
+    print("\n".join(found) if found else "imports point one way; no file is too long")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
