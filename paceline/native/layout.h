@@ -11,7 +11,7 @@
 //                                                  8 x { u8 sc[16], u8 m[16] }, 8 x nibbles[256]
 // W6     scale*u + min            G * 448          per group: nibbles[256], highs[128], f16 scale[16], f16 min[16]
 // W6K    d*sc*(u - 32)            S * 3392         per super-block: f32 d[16], 16 x i8 sc[16] (one per 16 inputs),
-//                                                  8 x { nibbles[256] }, 8 x { highs[128] }
+//                                                  8 x { nibbles[256], highs[128] }
 // W8     scale*(u - 128)          align64(G*32) + G*512     per tile: f16 scale[G][16] padded to a line,
 //                                                  then per group 8 steps of codes[64]
 // F32, F16, BF16                  cols*16*size     [cols][16 rows]
@@ -37,7 +37,7 @@ static constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
 constexpr size_t kW4Group = 320;
 constexpr size_t kW4KSuper = 64 + 8 * 32 + 8 * 256;
 constexpr size_t kW6Group = 448;
-constexpr size_t kW6KSuper = 64 + 16 * 16 + 8 * 256 + 8 * 128;
+constexpr size_t kW6KSuper = 64 + 16 * 16 + 8 * (256 + 128);
 
 static inline size_t tile_bytes(Kind kind, int cols) {
   const size_t groups = static_cast<size_t>(cols) / kGroup, supers = static_cast<size_t>(cols) / kSuper;
@@ -69,8 +69,16 @@ struct QuantView {
   const int8_t* codes;   // [T, cols]
   const float* scale;    // [T, cols/32]
   const float* sum;      // [T, cols/32]   scale * (sum of the group's codes)
-  const int32_t* half;   // [T, cols/16]   sum of the codes of each 16 inputs
+  const int32_t* offset32;   // [T, cols/16]   -32 * (sum of each 16 codes): what centring codes on 32 subtracts
+  const int32_t* offset128;  // [T, cols/32]   -128 * (sum of the group's codes)
   int cols;
+};
+
+// Where one row of them is written; fields as in QuantView.
+struct QuantRow {
+  int8_t* codes;
+  float *scale, *sum;
+  int32_t *offset32, *offset128;
 };
 
 }  // namespace paceline

@@ -85,8 +85,8 @@ void tile_w6k(const Rows& rows, uint8_t* tile) {
       for (int g = 0; g < 8; ++g) {
         uint32_t w[8];
         Q::codes(block, g, w);
-        put_nibbles(tile + 320 + 256 * g, o, w);
-        put_highs(tile + 2368 + 128 * g, o, w);
+        put_nibbles(tile + 320 + 384 * g, o, w);
+        put_highs(tile + 576 + 384 * g, o, w);
       }
     }
   }

@@ -19,7 +19,8 @@ void Buffer::reserve(int count) {
     codes = Memory(cells);
     scale = Memory(cells / kGroup * sizeof(float));
     sum = Memory(cells / kGroup * sizeof(float));
-    half = Memory(cells / kGroup * 2 * sizeof(int32_t));
+    offset32 = Memory(cells / kGroup * 2 * sizeof(int32_t));
+    offset128 = Memory(cells / kGroup * sizeof(int32_t));
   }
   capacity = wanted;
 }
@@ -28,8 +29,9 @@ void Buffer::quantize_row(const Kernels& kernels, int r) const { quantize_part(k
 
 void Buffer::quantize_part(const Kernels& kernels, int r, int begin, int end) const {
   const int64_t cell = static_cast<int64_t>(r) * width + begin, group = cell / kGroup;
-  kernels.quantize(row(r) + begin, end - begin, codes.as<int8_t>() + cell, scale.as<float>() + group,
-                   sum.as<float>() + group, half.as<int32_t>() + 2 * group);
+  kernels.quantize(row(r) + begin, end - begin,
+                   {codes.as<int8_t>() + cell, scale.as<float>() + group, sum.as<float>() + group,
+                    offset32.as<int32_t>() + 2 * group, offset128.as<int32_t>() + group});
 }
 
 // ---- recording --------------------------------------------------------------------------------------------------

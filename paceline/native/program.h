@@ -25,12 +25,12 @@ struct Buffer {
   Rows rows;
   int capacity = 0;
   bool quantized = false;   // some op reads the twin
-  int quantize_width = 0;
-  Memory values, codes, scale, sum, half;
+  Memory values, codes, scale, sum, offset32, offset128;
 
   float* row(int r) const { return values.as<float>() + static_cast<int64_t>(r) * width; }
   QuantView quant() const {
-    return {codes.as<int8_t>(), scale.as<float>(), sum.as<float>(), half.as<int32_t>(), width};
+    return {codes.as<int8_t>(), scale.as<float>(), sum.as<float>(), offset32.as<int32_t>(), offset128.as<int32_t>(),
+            width};
   }
   void reserve(int count);
   void quantize_row(const Kernels& kernels, int r) const;

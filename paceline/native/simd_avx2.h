@@ -141,6 +141,7 @@ inline I dp_wide(I acc, B codes, const int8_t* four) {
   return {pairs(acc.a, _mm256_abs_epi8(a), _mm256_sign_epi8(x, a)),
           pairs(acc.b, _mm256_abs_epi8(b), _mm256_sign_epi8(x, b))};
 }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second level: the first is too small to hold what must be under way to keep memory busy.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace paceline::avx2

@@ -81,6 +81,7 @@ inline I broadcast4(const int8_t* four) {
 }
 inline I dp(I acc, B codes, const int8_t* four) { return _mm512_dpbusd_epi32(acc, codes, broadcast4(four)); }
 inline I dp_wide(I acc, B codes, const int8_t* four) { return dp(acc, codes, four); }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second level: the first is too small to hold what must be under way to keep memory busy.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace paceline::avx512

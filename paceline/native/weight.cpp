@@ -62,7 +62,7 @@ void Weight::unpack_row(int row, float* dst) const {
                          -(half_at(p + 32, o) * static_cast<float>(six[16 + o]))};
     } else if (kind_ == Kind::W6K) {
       const uint8_t* p = tile + static_cast<size_t>(g / 8) * kW6KSuper;
-      read_codes(p + 320 + 256 * (g % 8), p + 2368 + 128 * (g % 8), o, u);
+      read_codes(p + 320 + 384 * (g % 8), p + 576 + 384 * (g % 8), o, u);
       for (int half = 0; half < 2; ++half) {
         const int8_t sc = static_cast<int8_t>(p[64 + 16 * (2 * (g % 8) + half) + o]);
         const float s = loadf(p + 4 * o) * static_cast<float>(sc);
