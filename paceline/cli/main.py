@@ -96,7 +96,7 @@ def run(args: list[str]) -> int:
     except PacelineError as error:
         return complain(str(error), error.hint, error.exit_code)
     except _ClickError as error:
-        return complain(_message(error), _hint(error), 2 if isinstance(error, _CallError) else 1)
+        return complain(_message(error), _hint(error, args), 2 if isinstance(error, _CallError) else 1)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -123,20 +123,22 @@ def complain(message: str, hint: str | None, code: int) -> int:
 
 def _message(error: Any) -> str:
     text = str(error.format_message()).strip().rstrip(".")
+    if type(error).__name__ == "NoSuchOption":
+        return f"no such option: {error.option_name}"
     first, _, rest = text.partition(" ")
     return f"{first.lower()} {rest}" if first.istitle() else text
 
 
-def _hint(error: Any) -> str:
-    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "paceline"
-    name = str(getattr(error, "option_name", "") or "")
-    if type(error).__name__ == "NoSuchOption":
-        known = [option for p in error.ctx.command.params for option in p.opts] if error.ctx else []
-        close = difflib.get_close_matches(name, known, 1)
+def _hint(error: Any, args: list[str]) -> str:
+    path = " ".join(["paceline", *(name for name in args[:1] if name in COMMANDS)])
+    options = f"all options: {path} --help"
+    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
+        known = [option for parameter in error.ctx.command.params for option in parameter.opts]
+        close = difflib.get_close_matches(str(error.option_name), known, 1)
         if close:
-            return f"did you mean `{close[0]}`? All options: {path} --help"
-        return f"all options: {path} --help; put `--` before a prompt that begins with `-`"
-    return f"all options: {path} --help"
+            return f"did you mean `{close[0]}`? {options}"
+        return f"{options}; put `--` before a prompt that begins with `-`"
+    return options
 
 
 def main() -> None:
