@@ -1,0 +1,151 @@
+"""A wrong call: exit code 2 or 1, two lines on stderr, nothing on stdout, and no model loaded for it."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from paceline.cli.main import COMMANDS
+from tests.cli.conftest import is_an_error
+
+WRONG = [
+    (["genrate"], "did you mean `generate`?"),
+    (["--nope"], "no such option: --nope"),
+    (["generate", "--tempratur", "1", "x"], "did you mean `--temperature`?"),
+    (["generate", "-5 + 3"], "put `--` before"),
+    (["generate", "a", "b"], "unexpected extra argument"),
+    (["generate", "--model"], "paceline generate --help"),
+    (["generate", "--top-k", "many", "x"], "--top-k"),
+    (["generate", "--threads", "0", "x"], "threads"),
+    (["generate", "--draft-tokens", "65", "x"], "draft_tokens"),
+    (["generate", "--context", "1", "x"], "context"),
+    (["generate", "--quant", "q5", "x"], "q4, q8"),
+    (["generate", "--verify", "sometimes", "x"], "coupled"),
+    (["generate", "--control", "magic", "x"], "fixed"),
+    (["generate", "--temperature", "-1", "x"], "temperature"),
+    (["generate", "--temperature", "nan", "x"], "temperature"),
+    (["generate", "--top-p", "0", "x"], "top_p"),
+    (["generate", "--top-p", "1.5", "x"], "top_p"),
+    (["generate", "--min-p", "2", "x"], "min_p"),
+    (["generate", "--top-k", "-1", "x"], "top_k"),
+    (["generate", "--max-tokens", "0", "x"], "max_tokens"),
+    (["generate", "--stop", "", "x"], "stop"),
+    (["generate", "--raw", "--system", "s", "x"], "--raw leaves it out"),
+    (["generate", ""], "the prompt is empty"),
+    (["generate", " \n"], "the prompt is empty"),
+    (["generate", "\udcff"], "0xff"),
+    (["generate", "--json", ""], "the prompt is empty"),
+    (["chat", "--temperature", "-1"], "temperature"),
+    (["pull"], "smollm2-135m"),
+    (["pull", "hf:nonsense"], "hf:ORG/NAME"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:30].encode("ascii", "replace")
+)
+def test_a_wrong_call_is_answered_with_two_lines_and_code_2(cli, monkeypatch, arguments, said):
+    monkeypatch.setattr("paceline.engine.llm.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
+    result = cli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert is_an_error(result.err), result.err
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"", b"\n", b"\xef\xbb\xbf"])
+def test_stdin_that_is_no_prompt_is_a_wrong_call(cli, monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    for arguments in (["generate"], ["generate", "-"]):
+        result = cli(*arguments)
+        assert (result.code, result.out) == (2, "")
+        assert is_an_error(result.err), result.err
+        sys.stdin.seek(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "--model", "smollm2-135n", "x"], "did you mean `smollm2-135m`?"),
+        (["generate", "--model", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf"),
+        (["generate", "--json", "--model", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf"),
+        (["pull", "smollm"], "did you mean `smollm2-135m`?"),
+    ],
+)
+def test_a_model_that_is_not_there_is_an_error_of_code_1(cli, arguments, said):
+    result = cli(*arguments)
+    assert (result.code, result.out) == (1, "")
+    assert said in result.err
+    assert is_an_error(result.err), result.err
+
+
+def test_a_file_that_is_no_model_is_an_error(cli, tmp_path):
+    for name, content in [
+        ("empty.gguf", b""),
+        ("text.gguf", b"hello" * 99),
+        ("cut.gguf", b"GGUF\x03\0\0\0" + b"\xff" * 99),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        result = cli("generate", "--model", tmp_path / name, "x")
+        assert (result.code, result.out) == (1, "")
+        assert is_an_error(result.err), result.err
+    result = cli("generate", "--model", tmp_path, "x")
+    assert result.code == 1
+    assert "without config.json" in result.err
+
+
+def test_a_file_one_may_not_read_is_an_error(cli, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "secret.gguf")
+
+    monkeypatch.setattr("paceline.engine.llm.LLM", refuse)
+    result = cli("generate", "x")
+    assert result.code == 1
+    assert result.err == "error: Permission denied: secret.gguf\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("columns", [30, 80])
+def test_help_fits_the_terminal(cli, monkeypatch, command, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = cli(command, "--help")
+    assert result.code == 0
+    assert f"paceline {command}" in result.out
+    assert max(map(len, result.out.splitlines())) <= columns
+
+
+def test_the_top_help_lists_what_is_built_and_nothing_else(cli):
+    for arguments in ([], ["--help"], ["-h"]):
+        result = cli(*arguments)
+        assert result.code == 0
+        assert all(name in result.out for name in COMMANDS)
+        assert not any(name in result.out for name in ("serve", "bench", "audit", "plan", "doctor", "train"))
+
+
+def test_help_shows_the_defaults_of_the_dataclasses(cli, monkeypatch):
+    from paceline.cli.options import CONFIG, PARAMS
+
+    monkeypatch.setenv("COLUMNS", "200")
+    text = cli("generate", "--help").out
+    for value in (CONFIG.model, CONFIG.draft, CONFIG.draft_tokens, PARAMS.max_tokens, PARAMS.temperature):
+        assert f"[default: {value}]" in text
+
+
+def test_models_is_a_table_a_list_or_json(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.gguf").write_bytes(b"12345")
+    rows = [line.split("\t") for line in cli("models").out.splitlines()]
+    assert rows[0] == ["smollm2-135m", "98362432", "Apache-2.0", ""]
+    assert rows[-1] == ["mine", "5", "", str(tmp_path / "models" / "mine.gguf")]
+    objects = json.loads(cli("models", "--json").out)
+    assert [list(entry.values()) for entry in objects][-1] == ["mine", 5, "", rows[-1][-1]]
+    assert objects[0]["path"] is None
+
+
+def test_pull_prints_where_a_model_is(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.gguf").write_bytes(b"12345")
+    result = cli("pull", "mine")
+    assert (result.code, result.out, result.err) == (0, f"{tmp_path / 'models' / 'mine.gguf'}\n", "")
