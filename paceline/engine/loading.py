@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.config import LLMConfig
+import paceline.draft.ngram  # noqa: F401  (registers its name)
 from paceline.draft.base import Drafter, lookup
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading

@@ -1,0 +1,20 @@
+"""The same length every round: for comparison, and by request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.types import Budget, Load, Round, View
+
+
+class FixedController:
+    """Ask for `length` drafted tokens in a chain, whatever happens."""
+
+    def __init__(self, length: int) -> None:
+        self._budget = Budget(length, length)
+
+    def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
+        return [self._budget] * len(views)
+
+    def observe(self, sequence_id: int, round: Round) -> None:
+        """Learn nothing."""

@@ -1,0 +1,40 @@
+"""The coupled draw: argmax over the law of score + Gumbel noise keyed by (seed, absolute position, token).
+
+It is a sample of the law (Gumbel-max), and a function of the logits and the key alone: that is what makes sampled
+output the same with speculation on or off (Daliri et al. 2408.07978).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.errors import UsageError
+from paceline.kernels.native import native
+from paceline.sample.dice import Stream, gumbel, words
+from paceline.sample.law import law
+from paceline.types import Floats, SamplingParams
+
+
+def draw(logits: Floats, params: SamplingParams, position: int) -> int:
+    """Return the token of a row of logits, float32 [V], for the absolute position it will stand at.
+
+    Raises:
+        UsageError: a logit is NaN, or all are -inf.
+    """
+    try:
+        return int(
+            native().draw(
+                logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position
+            )
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def draw_plain(logits: Floats, params: SamplingParams, position: int) -> int:
+    """Do the same without shortcuts, in numpy."""
+    chosen = law(logits, params)
+    scores = chosen.scores + gumbel(words(params.seed, Stream.GUMBEL, position, chosen.ids))
+    if params.is_greedy:
+        return int(chosen.ids[0])
+    return int(chosen.ids[np.lexsort((chosen.ids, -scores))[0]])
