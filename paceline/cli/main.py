@@ -27,7 +27,6 @@ COMMANDS = {
     "models": "List the models that have a name, and those already here.",
 }
 INTERRUPTED = 128 + signal.SIGINT
-PIPE_CLOSED = 128 + 13  # SIGPIPE, which Windows does not name
 
 # Typer carries its own click or uses the installed one, by version; both derive BadParameter from these.
 _CallError, _ClickError = (cast("type[Exception]", kind) for kind in typer.BadParameter.__mro__[1:3])
@@ -92,15 +91,15 @@ def run(args: list[str]) -> int:
     try:
         result = typer.main.get_command(app).main(args=args, prog_name="paceline", standalone_mode=False)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return result if isinstance(result, int) else 0  # typer answers Ctrl-C with 130 as well
     except PacelineError as error:
         return complain(str(error), error.hint, error.exit_code)
     except _ClickError as error:
         return complain(_message(error), _hint(error, args), 2 if isinstance(error, _CallError) else 1)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        return PIPE_CLOSED
+    except BrokenPipeError:  # whoever read stdout went away: nothing to say, nobody to say it to
+        return 1
     except MemoryError as error:
         return complain(
             f"there is not enough memory: {error}".rstrip(": "), "take a smaller model or a smaller --context", 1
@@ -151,7 +150,7 @@ def main() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains while it exits
-        code = code or PIPE_CLOSED
+        code = code or 1
     sys.exit(code)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from paceline.model.sources import Record
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -21,7 +23,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
     A table on a terminal; in a pipe one line a model: name, bytes, licence, path (empty if it is not here), with
     tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf].
     """
-    from paceline.model.sources import DEFAULT_MODEL, known_models
+    from paceline.model.sources import DEFAULT_MODEL, known_models, models_folder
 
     records = known_models()
     if as_json:
@@ -31,24 +33,21 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
         ]
         print(json.dumps(rows))
     elif sys.stdout.isatty():
-        _table(records, DEFAULT_MODEL)
+        _table(records, DEFAULT_MODEL, models_folder())
     else:
         for r in records:
             print(r.name, r.bytes, r.licence, r.path or "", sep="\t")
 
 
-def _table(records: list[Record], default: str) -> None:
+def _table(records: list[Record], default: str, folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("licence")
-    table.add_column("here", overflow="fold")
+    for name in ("name", "size", "licence", "here"):
+        table.add_column(name, justify="right" if name == "size" else "left", overflow="fold")
     for r in records:
         name = f"{r.name} (default)" if r.name == default else r.name
-        table.add_row(
-            name, f"{r.bytes / 1e6:,.0f} MB", r.licence, "no: paceline pull" if r.path is None else str(r.path)
-        )
+        table.add_row(name, f"{r.bytes / 1e6:,.0f} MB", r.licence, "no" if r.path is None else "yes")
     Console().print(table)
+    print(f"\nHere is {folder}; fetch one with: paceline pull NAME")

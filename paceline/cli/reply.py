@@ -33,7 +33,7 @@ def play(reply: Reply, screen: Screen | None) -> bool:
             cast("Generator[Event]", reply.events).close()  # gives back what the request holds
             notice.clear()
             if screen is not None:
-                screen.end()
+                screen.end(interrupted=interrupt.pressed)
     return interrupt.pressed and reply.completion.finish_reason is None
 
 

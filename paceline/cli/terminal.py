@@ -93,9 +93,9 @@ class Screen:
             self._ends_line = text.endswith("\n")
             self._out.flush()
 
-    def end(self) -> None:
-        """End the last line."""
-        if not self._ends_line:
+    def end(self, *, interrupted: bool = False) -> None:
+        """End the last line; after Ctrl-C a terminal shows `^C` there."""
+        if not self._ends_line or (interrupted and self._is_terminal):
             self._out.write("\n")
         self._ends_line = True
         self._out.flush()
