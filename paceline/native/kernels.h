@@ -51,6 +51,8 @@ struct Kernels {
   void (*to_f16)(const float* x, int n, uint16_t* out);                                                // n % 16 == 0
   void (*softcap)(float* x, int n, float cap);
   void (*attention)(const AttentionCall&);
+  // 64 words of keyed noise: out[16 lane + i] belongs to token 4 (first + i) + lane.
+  void (*philox)(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first, uint32_t* out);
 };
 
 namespace portable {

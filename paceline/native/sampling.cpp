@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "dispatch.h"
+
 namespace nb = nanobind;
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -25,7 +27,6 @@ namespace {
 
 constexpr int kBlock = 64;                  // tokens per block of maxima, and per batch of noise
 constexpr double kMostNoise = 22.873857;    // -log(-log(1 - 2^-33)) rounded up: no draw of Gumbel noise exceeds it
-constexpr float kLog2 = 0.69314718f;
 
 struct Draw {
   double temperature;
@@ -35,43 +36,28 @@ struct Draw {
   int64_t position;
 };
 
-// Philox4x32-10 (Salmon et al. 2011) for 16 counters at once: out[4 i + lane] is the word of token 4 (first + i) + lane.
-PACELINE_CLONES void philox(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first, uint32_t* out) {
-  uint32_t a[16], b[16], c[16], d[16];
-  for (int i = 0; i < 16; ++i) {
-    a[i] = first + static_cast<uint32_t>(i);
-    b[i] = static_cast<uint32_t>(position);
-    c[i] = static_cast<uint32_t>(position >> 32);
-    d[i] = stream;
-  }
-  uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 16; ++i) {
-      const uint64_t p = static_cast<uint64_t>(a[i]) * 0xD2511F53u, q = static_cast<uint64_t>(c[i]) * 0xCD9E8D57u;
-      const uint32_t next_a = static_cast<uint32_t>(q >> 32) ^ b[i] ^ key0;
-      const uint32_t next_c = static_cast<uint32_t>(p >> 32) ^ d[i] ^ key1;
-      b[i] = static_cast<uint32_t>(q);
-      d[i] = static_cast<uint32_t>(p);
-      a[i] = next_a;
-      c[i] = next_c;
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  for (int i = 0; i < 16; ++i) {
-    out[4 * i] = a[i];
-    out[4 * i + 1] = b[i];
-    out[4 * i + 2] = c[i];
-    out[4 * i + 3] = d[i];
-  }
+// The best instruction set's noise: its words are the same on every one.
+void noise(uint64_t seed, uint32_t stream, int64_t position, int block, uint32_t* words) {
+  static const Kernels* kernels = available_kernels().front();
+  kernels->philox(seed, stream, static_cast<uint64_t>(position), static_cast<uint32_t>(block * (kBlock / 4)), words);
 }
+
+// Where a token of a block finds its word.
+int place(int token) { return token % 4 * 16 + token % kBlock / 4; }
 
 double gumbel(uint32_t word) { return -std::log(-std::log((static_cast<double>(word) + 0.5) * 0x1p-32)); }
 
-// Gumbel noise is below -log(1 - u), and 1 - u >= (2^32 - word) / 2^33: a bound from the count of leading zeros.
-float noise_bound(uint32_t word) {
-  const uint64_t left = (uint64_t{1} << 32) - word;
-  return static_cast<float>(__builtin_clzll(left) - 30) * kLog2;
+// The least word whose Gumbel noise may reach `noise`, with a margin far above rounding error.
+uint32_t least_word(double noise) {
+  if (!(noise > -3.0)) return 0;
+  const double word = std::exp(-std::exp(1e-6 - noise)) * 0x1p32 - 2.0;
+  return word <= 0 ? 0 : word >= 4294967295.0 ? 4294967295u : static_cast<uint32_t>(word);
+}
+
+PACELINE_CLONES bool any_reaches(const uint32_t* words, uint32_t least) {
+  int found = 0;
+  for (int i = 0; i < kBlock; ++i) found |= words[i] >= least;
+  return found;
 }
 
 // maxima[b] = largest of each block of 64; returns whether any value is NaN.
@@ -221,8 +207,8 @@ class Row {
     double best = -INFINITY;
     uint32_t words[kBlock];
     for (int v : ids) {
-      philox(d.seed, 0, static_cast<uint64_t>(d.position), static_cast<uint32_t>(v / 4), words);
-      const double score = static_cast<double>(x_[v]) / d.temperature + gumbel(words[v % 4]);
+      noise(d.seed, 0, d.position, v / kBlock, words);
+      const double score = static_cast<double>(x_[v]) / d.temperature + gumbel(words[place(v)]);
       if (score > best || (score == best && v < winner)) best = score, winner = v;
     }
     return winner;
@@ -233,12 +219,15 @@ class Row {
     double best = -INFINITY;
     const auto visit = [&](int b) {
       uint32_t words[kBlock];
-      philox(d.seed, 0, static_cast<uint64_t>(d.position), static_cast<uint32_t>(b * (kBlock / 4)), words);
+      noise(d.seed, 0, d.position, b, words);
+      // No token of the block wins unless its noise makes up for what the block's best logit lacks.
+      const uint32_t least = least_word(best - static_cast<double>(maxima_[static_cast<size_t>(b)]) / d.temperature);
       const int first = b * kBlock, end = std::min(n_ - first, kBlock);
+      if (!any_reaches(words, least)) return;
       for (int i = 0; i < end; ++i) {
-        const double z = static_cast<double>(x_[first + i]) / d.temperature;
-        if (z + noise_bound(words[i]) < best) continue;
-        const double score = z + gumbel(words[i]);
+        const uint32_t word = words[place(i)];
+        if (word < least) continue;
+        const double score = static_cast<double>(x_[first + i]) / d.temperature + gumbel(word);
         if (score > best || (score == best && first + i < winner)) best = score, winner = first + i;
       }
     };
@@ -288,11 +277,12 @@ void bind_sampling(nb::module_& m) {
   m.def(
       "philox",
       [](uint64_t seed, uint32_t stream, int64_t position, int count) {
-        std::vector<uint32_t> words(static_cast<size_t>((count + kBlock - 1) / kBlock) * kBlock);
-        for (int b = 0; b * kBlock < count; ++b)
-          philox(seed, stream, static_cast<uint64_t>(position), static_cast<uint32_t>(b * (kBlock / 4)),
-                 words.data() + b * kBlock);
-        words.resize(static_cast<size_t>(count));
+        std::vector<uint32_t> words(static_cast<size_t>(count));
+        uint32_t block[kBlock];
+        for (int v = 0; v < count; ++v) {
+          if (v % kBlock == 0) noise(seed, stream, position, v / kBlock, block);
+          words[static_cast<size_t>(v)] = block[place(v)];
+        }
         return array_of(words);
       },
       "seed"_a, "stream"_a, "position"_a, "count"_a, "uint32 [count]: the word of each token");

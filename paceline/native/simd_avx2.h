@@ -92,6 +92,27 @@ inline void store_i8(int8_t* p, I x) {
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(words, words), 0xd8);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bytes));
 }
+inline I isequence(uint32_t first) {
+  const __m256i base = _mm256_set1_epi32(static_cast<int>(first));
+  return {_mm256_add_epi32(base, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+          _mm256_add_epi32(base, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
+}
+inline I bits_xor(I x, I y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+inline void istore(uint32_t* p, I x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
+inline void mul_wide(__m256i a, __m256i b, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+// Both halves of unsigned 32 x 32 -> 64 bit products.
+inline void mul_wide(I x, uint32_t by, I& high, I& low) {
+  const __m256i b = _mm256_set1_epi32(static_cast<int>(by));
+  mul_wide(x.a, b, high.a, low.a);
+  mul_wide(x.b, b, high.b, low.b);
+}
 inline int reduce_add(I x) {
   const __m256i b = _mm256_add_epi32(x.a, x.b);
   __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));

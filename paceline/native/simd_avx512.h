@@ -59,6 +59,18 @@ inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 inline I to_int(F a) { return _mm512_cvtps_epi32(a); }  // round to nearest, ties to even
 inline F power_of_two(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, iset(127)), 23)); }
 inline void store_i8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
+inline I isequence(uint32_t first) {
+  return _mm512_add_epi32(iset(static_cast<int>(first)), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+inline I bits_xor(I a, I b) { return _mm512_xor_si512(a, b); }
+inline void istore(uint32_t* p, I a) { _mm512_storeu_si512(p, a); }
+// Both halves of unsigned 32 x 32 -> 64 bit products.
+inline void mul_wide(I a, uint32_t by, I& high, I& low) {
+  const I b = iset(static_cast<int>(by));
+  const I even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
+  high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
 inline int reduce_add(I a) { return _mm512_reduce_add_epi32(a); }
 
 inline B bload(const uint8_t* p) { return _mm512_loadu_si512(p); }

@@ -81,6 +81,24 @@ inline I to_int(const F& a) {
 inline void store_i8(int8_t* p, const I& a) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
+inline I isequence(uint32_t first) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(first + static_cast<uint32_t>(i));
+  return out;
+}
+inline I bits_xor(const I& a, const I& b) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = a.v[i] ^ b.v[i];
+  return out;
+}
+inline void istore(uint32_t* p, const I& a) { std::memcpy(p, a.v, sizeof a.v); }
+inline void mul_wide(const I& a, uint32_t by, I& high, I& low) {
+  for (int i = 0; i < 16; ++i) {
+    const uint64_t product = static_cast<uint64_t>(static_cast<uint32_t>(a.v[i])) * by;
+    high.v[i] = static_cast<int32_t>(product >> 32);
+    low.v[i] = static_cast<int32_t>(product);
+  }
+}
 inline int reduce_add(const I& a) {
   int sum = 0;
   for (int i = 0; i < 16; ++i) sum += a.v[i];
