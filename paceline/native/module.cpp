@@ -19,6 +19,7 @@ using namespace nb::literals;
 namespace paceline {
 void bind_weight(nb::module_& m);
 void bind_sampling(nb::module_& m);
+void bind_measure(nb::module_& m);
 }
 
 namespace {
@@ -169,5 +170,6 @@ NB_MODULE(_native, m) {
   });
   bind_weight(m);
   bind_sampling(m);
+  bind_measure(m);
   bind_program(m);
 }
