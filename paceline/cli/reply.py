@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from paceline.engine.llm import LLM, Reply
     from paceline.types import Event
 
+# A prompt token costs about a tenth of a round, so this many seconds of rounds are a few tenths of reading.
+_MEASURE_ROUNDS_SECONDS = 3.0
+
 
 def play(reply: Reply, screen: Screen | None) -> bool:
     """Show a reply's events on `screen` as they come; return whether Ctrl-C ended it early."""
@@ -73,9 +76,20 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
     plain = None
     if completion.tally.drafted_tokens and completion.tokens_per_second:
-        plain = llm.plain_seconds_per_token(min(completion.prompt_tokens + len(completion.token_ids), llm.context - 1))
+        plain = llm.plain_seconds_per_token(_affordable_length(completion))
     sys.stderr.write(summary(completion, plain_seconds=plain, limit=limit) + "\n")
     sys.stderr.flush()
+
+
+def _affordable_length(completion: Completion) -> int:
+    """Return behind how many tokens to measure plain decoding: as many as the reply, if they are read in a moment.
+
+    A long text is read anew for it, which takes seconds. Fewer tokens make plain decoding look faster, never slower, so
+    the gain is understated at worst.
+    """
+    whole = completion.prompt_tokens + len(completion.token_ids)
+    round_seconds = completion.timing.decode_seconds / max(completion.tally.rounds - 1, 1)
+    return max(1, min(whole - 1, int(_MEASURE_ROUNDS_SECONDS / max(round_seconds, 1e-4))))
 
 
 def _by_source(completion: Completion) -> str:

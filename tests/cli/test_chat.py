@@ -1,0 +1,100 @@
+"""`chat`: the conversation reaches the model turn by turn, commands are obeyed, nothing ends it but the end."""
+
+import io
+import sys
+
+import pytest
+
+from paceline.cli.chat import Conversation
+
+pytestmark = pytest.mark.usefixtures("one_load")
+
+
+@pytest.fixture
+def chat(cli, monkeypatch):
+    """Pipe lines into a chat and record every conversation that reaches the model."""
+    from paceline.engine import llm as home
+
+    asked = []
+    load = home.LLM
+
+    def recording(*arguments, **settings):
+        llm = load(*arguments, **settings)
+        real = type(llm).chat
+
+        def record(self, messages, params=None):
+            asked.append([(m["role"], m["content"]) for m in messages])
+            return real(self, messages, params)
+
+        monkeypatch.setattr(type(llm), "chat", record)
+        return llm
+
+    monkeypatch.setattr(home, "LLM", recording)
+
+    def call(lines, *arguments):
+        data = lines if isinstance(lines, bytes) else lines.encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return cli("chat", *arguments), asked
+
+    return call
+
+
+def test_each_line_is_a_turn_that_follows_from_those_before(chat):
+    result, asked = chat("Hello.\n\nAnd again?", "--max-tokens", 6, "--system", "Be brief.")
+    assert result.code == 0
+    first, second = asked
+    assert first == [("system", "Be brief."), ("user", "Hello.")]
+    assert second[:2] == first
+    assert second[2][0] == "assistant"
+    assert second[3] == ("user", "And again?")
+    assert result.out.startswith(second[2][1])
+    assert result.err.count(" tokens in ") == 2
+
+
+def test_commands_are_obeyed_and_never_sent(chat):
+    result, asked = chat(
+        "Hi\n/reset\nHo\n/system Sing.\nHa\n/system\nHu\n/nope\n/help\n/exit\nnever", "--max-tokens", 1
+    )
+    assert result.code == 0
+    assert [turns[-1][1] for turns in asked] == ["Hi", "Ho", "Ha", "Hu"]
+    assert [len(turns) for turns in asked] == [1, 1, 2, 1]
+    assert asked[2][0] == ("system", "Sing.")
+    assert "no such command: /nope" in result.err
+    assert "/system TEXT" in result.err
+
+
+def test_a_path_at_the_start_of_a_turn_is_no_command(chat):
+    _, asked = chat("/etc/hosts is what?\n", "--max-tokens", 1)
+    assert asked == [[("user", "/etc/hosts is what?")]]
+
+
+def test_a_full_context_is_said_and_the_chat_goes_on(chat):
+    result, asked = chat("Hi\n" + "word " * 90 + "\nHi again\n/reset\nHo\n", "--context", 96, "--max-tokens", 4)
+    assert result.code == 0
+    assert "error: the prompt must leave room" in result.err
+    assert "hint: /reset starts anew" in result.err
+    assert [turn[1] for turn in asked[2] if turn[0] == "user"] == ["Hi", "Hi again"]
+    assert result.err.count(" tokens in ") == 3
+
+
+def test_the_second_turn_finds_the_first_in_the_cache(model):
+    from paceline.engine.llm import LLM
+    from paceline.types import SamplingParams
+
+    llm = LLM(model, draft="off")
+    talk = Conversation(llm, SamplingParams(max_tokens=4), None)
+    talk.answer("word " * 100)
+    opened = []
+    real = llm.engine.cache.open
+    llm.engine.cache.open = lambda tokens=(): opened.append(real(tokens)) or opened[-1]
+    lengths = []
+    length = llm.engine.cache.length
+    llm.engine.cache.length = lambda sequence: lengths.append(length(sequence)) or lengths[-1]
+    talk.answer("And?")
+    assert lengths[0] >= 96
+
+
+def test_bytes_that_are_no_text_end_it_with_an_error(chat):
+    result, _ = chat(b"\xff\xfe\n")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("iconv -t UTF-8\n")

@@ -1,0 +1,156 @@
+"""Ctrl-C, closed pipes and terminals, in real processes."""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import is_an_error
+
+pytestmark = [
+    pytest.mark.usefixtures("model"),
+    pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX"),
+]
+LONG = ["--max-tokens", "4000", "--ignore-eos", "--draft", "ngram"]
+STORY = ["generate", "Write a long story.", *LONG]
+
+
+def test_sigint_ends_with_the_summary_and_130(spawn):
+    process = spawn(*STORY)
+    assert process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out.endswith(b"\n")
+    assert re.match(r"\d+ tokens in .* · interrupted\n$", err.decode()), err
+
+
+def test_sigint_with_json_leaves_stdout_empty(spawn):
+    process = spawn(*STORY, "--json")
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_leaves_ends_it_quietly(spawn):
+    process = spawn(*STORY)
+    assert process.stdout.read(10)
+    process.stdout.close()
+    process.wait(timeout=30)
+    assert process.returncode == 1
+    assert process.stderr.read() == b""
+
+
+def test_an_error_of_the_real_command(spawn):
+    process = spawn("generate", "--model", "/nowhere.gguf", "x")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, b"")
+    assert is_an_error(err.decode())
+
+
+class Terminal:
+    """A pseudo-terminal with a command in it."""
+
+    def __init__(self, spawn, *arguments, **environment):
+        import pty
+
+        self.fd, inner = pty.openpty()
+        env = {"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "", **environment}
+        self.process = spawn(
+            *arguments, stdin=inner, stdout=inner, stderr=inner, env=env, preexec_fn=lambda: _own_terminal(inner)
+        )
+        os.close(inner)
+        self.seen = ""
+
+    def read_until(self, wanted, seconds=30):
+        """Read until `wanted` (a regular expression) was seen, or to the end if it is None."""
+        end = time.monotonic() + seconds
+        while wanted is None or not re.search(wanted, self.seen):
+            assert time.monotonic() < end, self.seen
+            if not select.select([self.fd], [], [], 0.5)[0]:
+                continue
+            try:
+                data = os.read(self.fd, 4096)
+            except OSError:  # Linux says so when the other end closes
+                data = b""
+            if not data:
+                assert wanted is None, self.seen
+                break
+            self.seen += data.decode(errors="replace")
+        return self.seen
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def close(self):
+        os.close(self.fd)
+
+
+def _own_terminal(fd):
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal(spawn):
+    opened = []
+
+    def start(*arguments, **environment):
+        opened.append(Terminal(spawn, *arguments, **environment))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        with contextlib.suppress(OSError):
+            one.close()
+
+
+def test_on_a_terminal_accepted_tokens_are_coloured_and_ctrl_c_restores_it(terminal):
+    screen = terminal(*STORY)
+    screen.read_until(r"\?25h(?s:.)*\x1b\[32m[^\x1b]+\x1b\[0m")  # after the bar, which is coloured as well
+    screen.type("\x03")
+    text = screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 130
+    assert "· interrupted\r\n" in text
+    assert "Traceback" not in text
+    last = [code for code in re.findall(r"\x1b\[[0-9;?]*[a-zA-Z]", text) if code.endswith("m")][-1]
+    assert last == "\x1b[0m"
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")
+
+
+def test_no_color_is_heeded(terminal):
+    screen = terminal("generate", "Say: the wheel, the wheel, the wheel.", "--max-tokens", "12", NO_COLOR="1")
+    text = screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 0
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text.split("\x1b[?25h")[-1]), text
+
+
+def test_in_a_chat_ctrl_c_stops_the_reply_and_then_ends(terminal):
+    screen = terminal("chat", *LONG)
+    screen.read_until("> $")
+    screen.type("Write a long story.\r")
+    screen.read_until(r"story\.\r\n.{40}(?s:.)*")
+    screen.type("\x03")
+    screen.read_until(r"interrupted\r\n(?s:.)*> $")
+    screen.type("/exit\r")
+    text = screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 0
+    assert "Traceback" not in text
+
+
+def test_ctrl_d_ends_a_chat(terminal):
+    screen = terminal("chat")
+    screen.read_until("> $")
+    screen.type("\x04")
+    screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 0
