@@ -7,7 +7,10 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 MODEL := smollm2-135m
-PROMPT ?= Write a short tip about riding a bicycle. Then write the same tip again, word for word. Then once more.
+# A text that repeats its prompt, which is what n-gram drafts are good at. make PROMPT="..." demo takes another.
+PROMPT ?= Write this text out again: In a paceline, riders take turns at the front. The rider at the front works hard \
+	and the riders behind rest. After a minute the front rider moves to the back, and the next rider leads. \
+	Everyone goes faster on the same legs.
 
 BIN := $(VENV)/bin
 NATIVE := $(wildcard paceline/native/*.cpp paceline/native/*.h paceline/native/*.inc)
