@@ -97,18 +97,22 @@ class TinyModel:
             table = batch.tables[sequence].astype(np.int64)
             places = np.arange(length + end - start)
             slots = table[places // PAGE] * PAGE + places % PAGE
+            known = store.memory[slots[:length]]
+            assert np.array_equal(known[:, 1], places[:length]), f"cached positions {known[:, 1].tolist()}"
+            new = slots[length:]
+            store.memory[new, 0], store.memory[new, 1] = batch.tokens[start:end], batch.positions[start:end]
             paths: list[list[int]] = []
-            for node in range(end - start):
-                parent, row = int(batch.parents[start + node]), start + node
+            for node, parent in enumerate(batch.parents[start:end].tolist()):
                 assert -1 <= parent < node, (parent, node)
-                assert 0 <= batch.tokens[row] < self.spec.vocab, batch.tokens[row]
-                paths.append([*(paths[parent] if parent >= 0 else []), length + node])
-                store.memory[slots[length + node]] = batch.tokens[row], batch.positions[row]
-                if row in wanted:
-                    seen = store.memory[slots[[*range(length), *paths[node]]]]
-                    assert np.array_equal(seen[:, 1], np.arange(len(seen))), f"positions {seen[:, 1].tolist()}"
-                    assert len(seen) <= self.spec.context, (len(seen), self.spec.context)
-                    logits[wanted[row]] = self.logits_after(seen[:, 0])
+                paths.append([*(paths[parent] if parent >= 0 else []), node])
+                assert batch.positions[start + node] == length + len(paths[node]) - 1 < self.spec.context, (
+                    node,
+                    length,
+                )
+                assert 0 <= batch.tokens[start + node] < self.spec.vocab, batch.tokens[start + node]
+                if start + node in wanted:
+                    seen = np.concatenate([known[:, 0], store.memory[new[paths[node]], 0]])
+                    logits[wanted[start + node]] = self.logits_after(seen)
         return Forward(logits)
 
 

@@ -1,0 +1,120 @@
+"""The walk keeps the target's law: every outcome of several rounds, added up, to 1e-12; and bugs do not."""
+
+import numpy as np
+import pytest
+from law_tools import (
+    MUTANTS,
+    Table,
+    chain_of,
+    coupled,
+    distance,
+    law_of,
+    plain_law,
+    random_tree,
+    speculate,
+    worst_chain,
+)
+
+from paceline.testing import EveryOutcome
+from paceline.types import TokenTree
+
+LENGTH = 4
+
+
+def drafts(vocab, table, seed):
+    return {
+        "likeliest chain": chain_of(table, 3),
+        "another model's chain": chain_of(Table(vocab, seed + 1000), 2),
+        "unlikeliest chain": worst_chain(table, 2),
+        "random tree": random_tree(vocab, 6, seed),
+        "bushier than it can be right": random_tree(vocab, 9, seed + 1),
+        "nothing": lambda tokens: TokenTree.chain([0]),
+        "the whole vocabulary": lambda tokens: TokenTree(
+            np.array([0, *range(vocab)], np.int32), np.array([-1] + [0] * vocab, np.int32)
+        ),
+        "twins with other heirs": lambda tokens: TokenTree(
+            np.array([0, 1, 1, 0, 2], np.int32), np.array([-1, 0, 0, 1, 2], np.int32)
+        ),
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("vocab", [3, 4])
+def test_the_walk_keeps_the_law_of_the_first_tokens(vocab, seed):
+    table = Table(vocab, seed, sharpness=[0.3, 1.5, 4.0][seed % 3])
+    plain = plain_law(table, LENGTH)
+    assert abs(sum(plain.values()) - 1) < 1e-12
+    for name, tree_of in drafts(vocab, table, seed).items():
+        off = distance(law_of(speculate(table, tree_of, coupled), LENGTH), plain)
+        assert off < 1e-12, f"{name}: the law is off by {off}"
+
+
+def test_drafts_that_change_with_chance_keep_the_law():
+    """A drafter may be random itself, as long as it does not see the target's noise."""
+    table = Table(3, 5)
+    drafter = Table(3, 77)
+
+    def play(tokens, dice):
+        guesses = []
+        for _ in range(2):
+            guesses.append(dice.draw(drafter((*tokens, *guesses))))
+        return speculate(table, lambda _: TokenTree.chain([0, *guesses]), coupled)(tokens, dice)
+
+    assert distance(law_of(play, 3), plain_law(table, 3)) < 1e-12
+
+
+def test_a_drafter_with_the_targets_own_noise_keeps_the_law():
+    """Coupled drafting: the guess is a function of the very noise the target draws with, here all of it."""
+    table = Table(3, 6)
+
+    def play(tokens, dice):
+        foreseen = []
+        for _ in range(2):
+            foreseen.append(dice.draw(table((*tokens, *foreseen))))
+        noise = iter([*foreseen, None])
+        tree = TokenTree.chain([0, foreseen[0], (foreseen[1] + tokens.count(0)) % 3])
+
+        def target(tree, law_after, dice):
+            return coupled(tree, law_after, _Replay(noise, dice))
+
+        return speculate(table, lambda _: tree, target)(tokens, dice)
+
+    assert distance(law_of(play, 3), plain_law(table, 3)) < 1e-12
+
+
+class _Replay:
+    """Dice that give out noise known beforehand, then go on with fresh ones."""
+
+    def __init__(self, known, dice):
+        self.known, self.dice = known, dice
+
+    def draw(self, law):
+        token = next(self.known)
+        return self.dice.draw(law) if token is None else token
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda rule: rule.__name__)
+def test_enumeration_finds_a_planted_bug(mutant):
+    found = []
+    for seed in range(3):
+        table = Table(3, seed)
+        plain = plain_law(table, 3)
+        trees = drafts(3, table, seed)
+        del trees["nothing"]
+        found.append(max(distance(law_of(speculate(table, t, mutant), 3), plain) for t in trees.values()))
+    assert min(found) > 0.01, found  # the smallest is far above 1e-12
+
+
+def test_every_outcome_weighs_one_together():
+    total, seen = 0.0, []
+    for dice in EveryOutcome():
+        first = dice.draw(np.array([0.2, 0.0, 0.5, 0.3]))
+        second = dice.accept(0.25) if first == 2 else None
+        total += dice.weight
+        seen.append((first, second))
+    assert seen == [(0, None), (2, False), (2, True), (3, None)]
+    assert abs(total - 1) < 1e-15
+
+
+def test_outcomes_that_ask_nothing_play_once():
+    assert [dice.weight for dice in EveryOutcome()] == [1.0]
