@@ -146,6 +146,13 @@ class ByteTokenizer:
     def token_bytes(self, token: int) -> bytes:
         return self.pieces[token]
 
+    def token_text(self, token: int) -> str:
+        return self.pieces[token].decode("latin-1")
+
+    def tokens_digest(self, limit: int | None = None) -> str:
+        """Return what differs when any of the first `limit` pieces does."""
+        return repr(self.pieces[:limit])
+
     def is_special(self, token: int) -> bool:
         return token in self._special
 
