@@ -238,7 +238,7 @@ def play(name: str, session: Session, run: Json, progress: Progress, console: Co
         if out:
             out["neighbour_cores"] = neighbours.cores()
             out["seconds"] = round(time.perf_counter() - session.started, 2)
-            out["ended_early"] = session.is_late
+            out["over_time"] = session.is_late
             report.show_suite(console, name, out)
         else:
             del run["suites"][name]

@@ -84,4 +84,4 @@ def _decoded(
 
 
 def _repeats(session: Session) -> int:
-    return max(3, session.plan.repeats // 3)
+    return max(min(3, session.plan.repeats), session.plan.repeats // 3)

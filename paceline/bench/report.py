@@ -23,8 +23,8 @@ def show_machine(console: Console, machine: Json) -> None:
 def show_suite(console: Console, name: str, found: Json) -> None:
     """Print one suite; parts that were not measured are left out."""
     _TABLES[name](console, found)
-    if found.get("ended_early"):
-        console.print(f"  ended early after {found['seconds']:.0f} s: the machine is slower than planned for")
+    if found.get("over_time"):
+        console.print(f"  took {found['seconds']:.0f} s, more than planned: what was left of the repeats is left out")
     busy = found.get("neighbour_cores")
     if busy is not None and busy > 0.1:
         console.print(f"  [red]meanwhile others kept {busy:.2f} cores busy[/red]", highlight=False)

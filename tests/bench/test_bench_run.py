@@ -1,0 +1,128 @@
+"""The whole programme runs, ends with one line of JSON, and says what it left out."""
+
+import json
+
+import pytest
+
+from paceline.bench.__main__ import SUITES, main, parse, subjects
+from paceline.bench.session import Plan, Session
+from paceline.bench.speculate import first_difference
+from paceline.kernels.native import native, new_pool
+from paceline.model.sources import DEFAULT_MODEL, known_models
+
+
+def has_model():
+    return any(record.name == DEFAULT_MODEL and record.path for record in known_models())
+
+
+needs_model = pytest.mark.skipif(not has_model(), reason=f"{DEFAULT_MODEL} is not here: paceline pull {DEFAULT_MODEL}")
+
+
+def last_line(text):
+    return json.loads(text.rstrip("\n").rpartition("\n")[2])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_read_probe_reads_whole_parts(threads):
+    probe = native().ReadProbe(new_pool(threads), 3 << 18)
+    assert probe.nbytes == 3 << 18
+    assert probe.read() > 0
+    assert native().ReadProbe(new_pool(threads), 1).nbytes == 1 << 18
+
+
+def test_products_are_counted_or_unknown():
+    assert native().dot_rate(new_pool(1), 0.001) >= 0
+
+
+def test_unknown_suites_and_numbers_are_wrong_calls(capsys):
+    for wrong in (["fast"], ["--repeats", "0"], ["--draft-tokens", "x"], ["--out", "/nowhere/at/all.json"]):
+        with pytest.raises(SystemExit) as ended:
+            parse(wrong)
+        assert ended.value.code == 2
+    assert "floor, forward, prefill, decode, speculate" in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_said(monkeypatch):
+    monkeypatch.setattr("paceline.bench.__main__.known_models", list)
+    for options, word in (([], "paceline pull qwen2.5-coder-1.5b"), (["--quick"], "--quick leaves out")):
+        notes = []
+        assert [subject.model for subject in subjects(parse(options), notes)] == [DEFAULT_MODEL]
+        assert word in notes[0]
+
+
+def test_a_missing_model_ends_with_json_and_an_error(capsys):
+    assert main(["--model", "no-such-model", "--no-peer"]) == 1
+    shown = capsys.readouterr()
+    assert "no-such-model" in last_line(shown.out)["error"]
+    assert shown.err.startswith("error: ")
+
+
+@needs_model
+def test_a_small_run_reports_every_suite(capsys, tmp_path, monkeypatch):
+    file = tmp_path / "found.json"
+    small = Plan(
+        tuple(SUITES),
+        1,
+        widths=(1, 4),
+        draft_tokens=(3,),
+        decode_tokens=6,
+        prefill_tokens=40,
+        reply_tokens=8,
+        quick=True,
+    )
+    monkeypatch.setattr("paceline.bench.__main__.plan_of", lambda options, quick: small)
+    monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
+    call = ["--model", DEFAULT_MODEL, "--quick", "--no-peer", "--out", str(file)]
+    assert main(call) == 0
+    found = last_line(capsys.readouterr().out)
+    assert found == json.loads(file.read_text())
+    assert found["interrupted"] is False
+    assert found["machine"]["cpu"]
+    (run,) = found["runs"]
+    assert run["peer"] == {"missing": "left out by --no-peer"}
+    assert list(run["suites"]) == list(SUITES)
+    widths = run["suites"]["forward"]["context_64"]["widths"]
+    assert list(widths) == ["1", "4"]
+    assert widths["1"]["v"]["median"] == 1.0
+    assert run["suites"]["decode"]["tokens_per_second"]["median"] > 0
+    assert run["suites"]["speculate"]["compared"] > 0
+    assert run["suites"]["speculate"]["mismatches"] == []
+    assert {bar["metric"] for bar in run["bars"]} == {"decode_over_floor", "outside_ms"}
+
+
+@needs_model
+def test_an_interrupted_run_keeps_what_it_measured(capsys, monkeypatch):
+    def interrupt(session, out, progress):
+        out["tokens"] = 3
+        out["tokens_per_second"] = {"median": 1.0, "min": 1.0, "p25": 1.0, "p75": 1.0}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(SUITES, "prefill", interrupt)
+    monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
+    assert main(["prefill", "--model", DEFAULT_MODEL, "--quick", "--no-peer"]) == 130
+    found = last_line(capsys.readouterr().out)
+    assert found["interrupted"] is True
+    assert found["runs"][0]["suites"]["prefill"]["tokens"] == 3
+
+
+@needs_model
+def test_a_differing_reply_ends_with_exit_code_1(capsys, monkeypatch):
+    def differ(session: Session, out, progress):
+        out.update(reply_tokens=1, compared=1, setups={}, mismatches=[{"setup": "x", "position": 0, "prompt": "p"}])
+
+    monkeypatch.setitem(SUITES, "speculate", differ)
+    monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
+    assert main(["speculate", "--model", DEFAULT_MODEL, "--quick", "--no-peer"]) == 1
+    shown = capsys.readouterr().out
+    assert last_line(shown)["mismatches"] == 1
+    assert "1 of 1 replies differ" in shown
+
+
+class Ids:
+    def __init__(self, *token_ids):
+        self.token_ids = list(token_ids)
+
+
+def test_the_first_difference_is_found_also_behind_a_shorter_reply():
+    assert first_difference(Ids(1, 2, 3), Ids(1, 9, 3)) == {"position": 1, "plain": [2], "speculated": [9]}
+    assert first_difference(Ids(1, 2), Ids(1, 2, 3)) == {"position": 2, "plain": [], "speculated": [3]}
