@@ -45,7 +45,8 @@ struct Kernels {
   // out = activation(gate x) * (up x), tile by tile.
   void (*gated)(const WeightView& gate, const WeightView& up, const QuantView*, const float* x, int rows, int begin,
                 int end, Activation, const Sink&);
-  void (*quantize)(const float* x, int cols, const QuantRow& out);                                    // one row
+  // One row, or whole stretches of it: x is its part from column `first` on.
+  void (*quantize)(const float* x, int cols, const QuantRow& out, int first);
   void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* out);              // one row
   void (*rope)(float* x, const float* cos, const float* sin, int rotary, bool interleaved);           // one head
   void (*to_f16)(const float* x, int n, uint16_t* out);                                                // n % 16 == 0

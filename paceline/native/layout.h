@@ -64,13 +64,24 @@ struct WeightView {
   size_t tile_stride;
 };
 
-// Activations of T rows: int8 codes per group of 32 with one f32 scale, x ~ scale * code.
+// Activations of T rows: int8 codes per group of 32 with one f32 scale, x ~ scale * code. The few largest inputs of
+// each stretch of 1024 would coarsen their group's scale for all others: they have code 0 and are multiplied as floats.
+constexpr int kStretch = 1024;
+constexpr int kOutliers = 4;  // per stretch, from different groups
+
+static constexpr int outliers_of(int cols) {
+  const int rest = cols % kStretch / kGroup;
+  return cols / kStretch * kOutliers + (rest < kOutliers ? rest : kOutliers);
+}
+
 struct QuantView {
   const int8_t* codes;   // [T, cols]
   const float* scale;    // [T, cols/32]
-  const float* sum;      // [T, cols/32]   scale * (sum of the group's codes)
+  const float* sum;      // [T, cols/32]   scale * (sum of the group's codes), and its outlier
   const int32_t* offset32;   // [T, cols/16]   -32 * (sum of each 16 codes): what centring codes on 32 subtracts
   const int32_t* offset128;  // [T, cols/32]   -128 * (sum of the group's codes)
+  const int32_t* outlier;    // [T, outliers_of(cols)] columns
+  const float* outlier_value;
   int cols;
 };
 
@@ -78,7 +89,8 @@ struct QuantView {
 struct QuantRow {
   int8_t* codes;
   float *scale, *sum;
-  int32_t *offset32, *offset128;
+  int32_t *offset32, *offset128, *outlier;
+  float* outlier_value;
 };
 
 }  // namespace paceline

@@ -52,7 +52,7 @@ struct NormOp final : Op {
 
 struct QuantizeOp final : Op {
   Buffer* x;
-  static constexpr int kPart = 1024;  // columns per task
+  static constexpr int kPart = kStretch;  // columns per task
   const char* name() const override { return "quantize"; }
   int parts() const { return (x->width + kPart - 1) / kPart; }
   int tasks(const Context& c) const override { return c.batch.rows(x->rows) * parts(); }

@@ -21,6 +21,9 @@ void Buffer::reserve(int count) {
     sum = Memory(cells / kGroup * sizeof(float));
     offset32 = Memory(cells / kGroup * 2 * sizeof(int32_t));
     offset128 = Memory(cells / kGroup * sizeof(int32_t));
+    const size_t outliers = rows * static_cast<size_t>(outliers_of(width));
+    outlier = Memory(outliers * sizeof(int32_t));
+    outlier_value = Memory(outliers * sizeof(float));
   }
   capacity = wanted;
 }
@@ -29,9 +32,12 @@ void Buffer::quantize_row(const Kernels& kernels, int r) const { quantize_part(k
 
 void Buffer::quantize_part(const Kernels& kernels, int r, int begin, int end) const {
   const int64_t cell = static_cast<int64_t>(r) * width + begin, group = cell / kGroup;
+  const int64_t first = static_cast<int64_t>(r) * outliers_of(width) + outliers_of(begin);
   kernels.quantize(row(r) + begin, end - begin,
                    {codes.as<int8_t>() + cell, scale.as<float>() + group, sum.as<float>() + group,
-                    offset32.as<int32_t>() + 2 * group, offset128.as<int32_t>() + group});
+                    offset32.as<int32_t>() + 2 * group, offset128.as<int32_t>() + group, outlier.as<int32_t>() + first,
+                    outlier_value.as<float>() + first},
+                   begin);
 }
 
 // ---- recording --------------------------------------------------------------------------------------------------

@@ -25,16 +25,17 @@ struct Buffer {
   Rows rows;
   int capacity = 0;
   bool quantized = false;   // some op reads the twin
-  Memory values, codes, scale, sum, offset32, offset128;
+  Memory values, codes, scale, sum, offset32, offset128, outlier, outlier_value;
 
   float* row(int r) const { return values.as<float>() + static_cast<int64_t>(r) * width; }
   QuantView quant() const {
-    return {codes.as<int8_t>(), scale.as<float>(), sum.as<float>(), offset32.as<int32_t>(), offset128.as<int32_t>(),
-            width};
+    return {codes.as<int8_t>(),       scale.as<float>(),     sum.as<float>(),
+            offset32.as<int32_t>(),   offset128.as<int32_t>(), outlier.as<int32_t>(),
+            outlier_value.as<float>(), width};
   }
   void reserve(int count);
   void quantize_row(const Kernels& kernels, int r) const;
-  void quantize_part(const Kernels& kernels, int r, int begin, int end) const;  // columns, multiples of 32
+  void quantize_part(const Kernels& kernels, int r, int begin, int end) const;  // columns; begin at a stretch
 };
 
 struct RopeTable {

@@ -125,6 +125,19 @@ inline B bload(const uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
+inline I as_int(B x) { return {x.a, x.b}; }
+inline I bits_and(I x, int mask) {
+  return {_mm256_and_si256(x.a, _mm256_set1_epi32(mask)), _mm256_and_si256(x.b, _mm256_set1_epi32(mask))};
+}
+inline I bits_or(I x, I y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+inline I shift_right(I x, int count) {
+  const __m128i n = _mm_cvtsi32_si128(count);
+  return {_mm256_srl_epi32(x.a, n), _mm256_srl_epi32(x.b, n)};
+}
+inline I shift_left(I x, int count) {
+  const __m128i n = _mm_cvtsi32_si128(count);
+  return {_mm256_sll_epi32(x.a, n), _mm256_sll_epi32(x.b, n)};
+}
 inline __m256i low4(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(0x0f)); }
 inline B low4(B x) { return {low4(x.a), low4(x.b)}; }
 inline B high4(B x) { return {low4(_mm256_srli_epi16(x.a, 4)), low4(_mm256_srli_epi16(x.b, 4))}; }

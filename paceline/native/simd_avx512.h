@@ -74,6 +74,11 @@ inline void mul_wide(I a, uint32_t by, I& high, I& low) {
 inline int reduce_add(I a) { return _mm512_reduce_add_epi32(a); }
 
 inline B bload(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline I as_int(B a) { return a; }
+inline I bits_and(I a, int mask) { return _mm512_and_si512(a, iset(mask)); }
+inline I bits_or(I a, I b) { return _mm512_or_si512(a, b); }
+inline I shift_right(I a, int count) { return _mm512_srlv_epi32(a, iset(count)); }
+inline I shift_left(I a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 inline B low4(B a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
 inline B high4(B a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(0x0f)); }
 // Codes of six bits: four from `nibble` (clean), two from bits 2*pair of `highs`.

@@ -110,6 +110,31 @@ inline B bload(const uint8_t* p) {
   std::memcpy(out.v, p, 64);
   return out;
 }
+inline I as_int(const B& a) {
+  I out;
+  std::memcpy(out.v, a.v, sizeof out.v);
+  return out;
+}
+inline I bits_and(const I& a, int mask) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = a.v[i] & mask;
+  return out;
+}
+inline I bits_or(const I& a, const I& b) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = a.v[i] | b.v[i];
+  return out;
+}
+inline I shift_right(const I& a, int count) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> count);
+  return out;
+}
+inline I shift_left(const I& a, int count) {
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << count);
+  return out;
+}
 inline B low4(const B& a) {
   B out;
   for (int i = 0; i < 64; ++i) out.v[i] = a.v[i] & 15;
