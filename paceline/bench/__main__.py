@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -275,4 +276,5 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit keeps what was measured, like Ctrl-C
     sys.exit(main())
