@@ -1,4 +1,4 @@
-"""Keyed chance: every number is a function of (seed, stream, position, token), so nothing depends on the order of asking.
+"""Keyed chance: every number is a function of (seed, stream, position, token), whatever the order of asking.
 
 Philox4x32-10 (Salmon et al., SC 2011): key = the 64-bit seed; counter = (token // 4, position low, position high,
 stream); the word of a token is lane `token % 4` of its block. Streams never share a counter.
@@ -45,7 +45,7 @@ def words(seed: int, stream: Stream, position: int, tokens: npt.NDArray[np.integ
     counter = np.empty((len(tokens), 4), np.uint64)
     counter[:, 0] = tokens // 4
     counter[:, 1], counter[:, 2], counter[:, 3] = position & 0xFFFFFFFF, position >> 32, stream
-    return philox((seed & 0xFFFFFFFF, seed >> 32), counter)[np.arange(len(tokens)), tokens % 4]
+    return np.asarray(philox((seed & 0xFFFFFFFF, seed >> 32), counter)[np.arange(len(tokens)), tokens % 4])
 
 
 def uniform(word: Words) -> npt.NDArray[np.float64]:

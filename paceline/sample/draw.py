@@ -19,13 +19,11 @@ def draw(logits: Floats, params: SamplingParams, position: int) -> int:
     """Return the token of a row of logits, float32 [V], for the absolute position it will stand at.
 
     Raises:
-        UsageError: a logit is NaN, or all are -inf.
+        UsageError: a logit is NaN or +inf, or all are -inf.
     """
     try:
         return int(
-            native().draw(
-                logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position
-            )
+            native().draw(logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position)
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

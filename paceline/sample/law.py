@@ -35,7 +35,7 @@ def law(logits: Floats, params: SamplingParams) -> Law:
     """Return the law of a row of logits, float32 [V].
 
     Raises:
-        UsageError: a logit is NaN, or all are -inf.
+        UsageError: a logit is NaN or +inf, or all are -inf.
     """
     check_logits(logits)
     order = np.argsort(-logits, kind="stable").astype(np.int32)
@@ -56,5 +56,7 @@ def check_logits(logits: Floats) -> None:
     """Refuse rows nothing can be drawn from."""
     if np.isnan(logits).any():
         raise UsageError("logits must be numbers, got NaN")
+    if np.isposinf(logits).any():
+        raise UsageError("logits must be finite or -inf, got inf")
     if not np.isfinite(logits).any():
         raise UsageError("every token is forbidden: all logits are -inf")

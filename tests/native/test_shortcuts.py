@@ -1,0 +1,95 @@
+"""The native draw's short cuts: cuts by rank, slices of mass and skipped blocks lose no token and add none."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from paceline.errors import UsageError
+from paceline.kernels.native import native
+from paceline.sample.dice import Stream, gumbel, words
+from paceline.sample.draw import draw, draw_plain
+from paceline.sample.law import law
+from paceline.types import SamplingParams
+
+FILTERS = [
+    {},
+    {"top_k": 1},
+    {"top_k": 7},
+    {"top_k": 60},
+    {"top_k": 10**6},
+    {"top_p": 0.9},
+    {"top_p": 1e-9},
+    {"top_p": 0.999999},
+    {"min_p": 0.05},
+    {"min_p": 1.0},
+    {"min_p": 1e-12},
+    {"top_k": 40, "top_p": 0.8, "min_p": 0.1},
+]
+
+
+def rows(vocab, seed=0):
+    """Yield (name, float32 [V]) of laws that provoke every short cut."""
+    random = np.random.default_rng(seed)
+    normal = random.standard_normal(vocab).astype(np.float32)
+    yield "spread", normal * 4
+    yield "flat", normal * 0.01
+    yield "equal", np.zeros(vocab, np.float32)
+    yield "tied", np.round(normal * 2) / 2
+    yield "signed zeros", np.where(normal > 0, np.float32(0.0), np.float32(-0.0))
+    forbidden = random.random(vocab) < 0.9
+    forbidden[0] = False
+    yield "mostly forbidden", np.where(forbidden, np.float32(-np.inf), normal * 2)
+    one = np.full(vocab, -np.inf, np.float32)
+    one[random.integers(vocab)] = -3.0
+    yield "one allowed", one
+    yield "huge", normal * 1e30
+    yield "peaked", np.where(np.arange(vocab) == vocab // 2, np.float32(30), normal)
+
+
+@pytest.mark.parametrize("vocab", [1, 3, 16, 63, 64, 65, 1000, 4099])
+def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
+    for (name, row), filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.05, 0.8, 3.0)):
+        params = SamplingParams(temperature=temperature, **filters)
+        want = law(row, params).ids
+        got = native().survivors(row, temperature, params.top_k, params.top_p, params.min_p)
+        np.testing.assert_array_equal(got, want, err_msg=f"{name} V={vocab} T={temperature} {filters}")
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+def test_native_draw_is_the_plain_draw_at_a_large_vocabulary(filters):
+    for position, (name, row) in enumerate(rows(70_001, seed=9)):
+        params = SamplingParams(temperature=0.8, seed=2**63 + 11, **filters)
+        assert draw(row, params, 10**6 + position) == draw_plain(row, params, 10**6 + position), name
+
+
+def test_bounds_skip_only_losers_when_the_favourite_draws_badly():
+    # Seeds whose noise for the best token is poor make every other token a candidate.
+    row = np.linspace(0, 0.5, 300, dtype=np.float32)
+    row[150] = 1.0
+    seeds = np.arange(1000)
+    noise = np.array([gumbel(words(int(s), Stream.GUMBEL, 5, np.array([150])))[0] for s in seeds])
+    for seed in seeds[np.argsort(noise)[:40]]:
+        params = SamplingParams(temperature=1.0, seed=int(seed))
+        assert draw(row, params, 5) == draw_plain(row, params, 5)
+
+
+def test_draw_follows_the_logits_not_where_they_lie_in_memory():
+    table = np.random.default_rng(0).standard_normal((5, 1001)).astype(np.float32)
+    params = SamplingParams(temperature=1.0, seed=3)
+    assert [draw(row, params, 4) for row in table] == [draw(row.copy(), params, 4) for row in table]
+
+
+@pytest.mark.parametrize("call", [draw, draw_plain])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("bad", "says"), [(np.nan, "NaN"), (-np.nan, "NaN"), (np.inf, "got inf")], ids=["nan", "-nan", "inf"]
+)
+def test_rows_that_are_no_law_are_refused(call, temperature, bad, says):
+    for vocab, at in ((10, 3), (64, 63), (130, 129)):
+        row = np.zeros(vocab, np.float32)
+        row[at] = bad
+        with pytest.raises(UsageError, match=says):
+            call(row, SamplingParams(temperature=temperature), 0)
+    with pytest.raises(UsageError, match="forbidden"):
+        call(np.full(9, -np.inf, np.float32), SamplingParams(temperature=temperature), 0)
