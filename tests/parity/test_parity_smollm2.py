@@ -1,0 +1,92 @@
+"""The same promise on a real model and its real kernels: SmolLM2-135M, where it is on this machine."""
+
+import numpy as np
+import pytest
+from parity_tools import run
+
+from paceline import LLM
+from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
+from paceline.model.sources import models_folder
+from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, oracle
+from paceline.types import SamplingParams
+
+FILE = models_folder() / "smollm2-135m.gguf"
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not there; `paceline pull smollm2-135m`")
+
+# fmt: off
+PROMPTS = [
+    "Repeat after me: one two three four. one two three", "The capital of France is", "def add(a, b):\n    return",
+    "Once upon a time", "Q: What is 2 + 2?\nA:", "The quick brown fox jumps over the lazy dog. The quick brown",
+    "import numpy as np\n\nx = np.zeros(", "안녕하세요", "1, 2, 3, 4, 5, 6,", "Dear Sir,", "<html>\n<head>\n<title>",
+    "To be, or not to be", "a b c d e f g a b c d e f g a b c", "My favourite food is", "SELECT name FROM users WHERE",
+    "In 1492,", "for i in range(10):\n    print(i)\nfor i in range(10):", "Hello", "The sum of the first n numbers is",
+    "{\"name\": \"Ann\", \"age\": 3}\n{\"name\": \"Bob\",",
+]
+# fmt: on
+TEMPERATURES = pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy", "T=0.8"])
+
+
+@pytest.fixture(scope="module")
+def target():
+    return LLM(str(FILE), draft="off", context=1024, progress=False)
+
+
+@pytest.fixture(scope="module")
+def requantised():
+    return LLM(str(FILE), draft="off", context=1024, quant="q4", progress=False).engine.parts.model
+
+
+def stranger(vocab):
+    """A tiny model of random logits over the target's vocabulary."""
+
+    def law(seen):
+        logits = np.zeros(vocab, np.float32)
+        logits[np.random.default_rng(int(seen.sum())).integers(vocab, size=50)] = 8
+        return logits
+
+    return TinyModel(vocab, reach=2, context=1024, law=law)
+
+
+def drafter_of(name, target, requantised, answers):
+    vocab = target.engine.parts.model.spec.vocab
+    return {
+        "ngram": NgramDrafter,
+        "model": lambda: ModelDrafter(requantised, context=1024),
+        "stranger": lambda: ModelDrafter(stranger(vocab), context=1024),
+        "oracle": lambda: ScriptedDrafter(oracle, answers),
+        "half-liar": lambda: ScriptedDrafter(half_liar(vocab, 2), answers),
+        "bush": lambda: ScriptedDrafter(bush(vocab, right_for=3), answers),
+    }[name]()
+
+
+def compare(target, requantised, name, temperature, lengths, prompts, count):
+    """Each prompt plain and alone, then all of them drafted for and side by side."""
+    model, settings = target.engine.parts.model, {"tokenizer": target.tokenizer, "context": 1024, "check": False}
+    prompts = [target.encode(prompt) for prompt in prompts]
+    params = [SamplingParams(temperature, seed=i, max_tokens=count) for i in range(len(prompts))]
+    plain = [run(model, [p], one, **settings)[0] for p, one in zip(prompts, params, strict=True)]
+    answers = {i: [*p, *said.tokens] for i, (p, said) in enumerate(zip(prompts, plain, strict=True))}
+    accepted = 0
+    for length in lengths:
+        drafter = drafter_of(name, target, requantised, answers)
+        said = run(model, prompts, params, drafter, length=length, slots=4, **settings)
+        for i, (one, other) in enumerate(zip(said, plain, strict=True)):
+            assert one.key() == other.key(), (name, temperature, length, i)
+            assert "\ufffd" not in "".join(one.deltas[:-1])
+        accepted += sum(one.tally.accepted_tokens for one in said)
+    return accepted
+
+
+@TEMPERATURES
+@pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush"])
+def test_speculation_changes_no_token(target, requantised, name, temperature):
+    accepted = compare(target, requantised, name, temperature, [4], PROMPTS[:3], 10)
+    assert accepted == 0 if name == "stranger" else accepted > 0 or name == "ngram"
+
+
+@pytest.mark.slow
+@TEMPERATURES
+@pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush"])
+def test_speculation_changes_no_token_of_twenty_prompts_at_any_length(target, requantised, name, temperature):
+    compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 48)
