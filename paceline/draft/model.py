@@ -21,6 +21,7 @@ from paceline.sample.draw import draw
 from paceline.types import Budget, Draft, Ints, TokenTree, Verdict, View
 
 CHUNK = 256
+SLACK = 128  # guesses beyond the text, and a page begun for them
 log = logging.getLogger(__name__)
 
 
@@ -34,12 +35,12 @@ class _State:
 class ModelDrafter:
     """Drafts chains with `model`, whose vocabulary must be the target's."""
 
-    def __init__(self, model: Model, *, context: int, name: str = "model") -> None:
+    def __init__(self, model: Model, *, context: int, slots: int = 8, name: str = "model") -> None:
         self.name = name
         self.sources = (name,)
         self.model = model
         self.context = min(context, model.spec.context)
-        self.cache: PagedCache = model.new_cache(self.context)
+        self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
         self._states: dict[int, _State] = {}
         self._accepted = np.ones(64)  # discounted counts by depth
         self._tested = np.full(64, 2.0)

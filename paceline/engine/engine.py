@@ -18,6 +18,9 @@ from paceline.types import Event
 from paceline.verify.base import Verifier
 
 
+SLACK = 128  # room of each sequence for the tree in flight
+
+
 class Engine:
     """Runs requests of one target model; not for two threads at once."""
 
@@ -33,7 +36,7 @@ class Engine:
         slots: int = 8,
     ) -> None:
         self.tokenizer, self.context = tokenizer, context
-        self.cache: PagedCache = model.new_cache(context)
+        self.cache: PagedCache = model.new_cache((context + SLACK) * slots)
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
 
     def add(self, request: Request) -> None:

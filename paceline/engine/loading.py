@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,8 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
         error.args = (f"draft model `{name}`: {error}",)
         raise
     check_vocabularies(target, draft)
-    label = Path(name).stem if Path(name).suffix else name
-    return ModelDrafter(replace_context(draft, target).model, context=min(draft.context, target.context), name=label)
-
-
-def replace_context(draft: Loaded, target: Loaded) -> Loaded:
-    """Give the draft no more context than the target uses."""
-    return replace(draft, context=min(draft.context, target.context))
+    label = Path(name).stem if name.endswith(".gguf") else Path(name).name
+    return ModelDrafter(draft.model, context=min(draft.context, target.context), slots=config.slots, name=label)
 
 
 def check_vocabularies(target: Loaded, draft: Loaded) -> None:
