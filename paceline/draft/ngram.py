@@ -2,6 +2,7 @@
 
 A hash from each n-gram to the position after its latest occurrence makes a round O(1) in the history's length; the
 longest match wins, then the most recent. (Saxena 2023, prompt lookup decoding; LLMA, Yang et al. 2304.04487.)
+A match of one token alone is used only while such matches have proved right, which is watched without drafting them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from paceline.types import Budget, Draft, TokenTree, Verdict, View
 
 LONGEST, SHORTEST = 5, 2
 PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
+SINGLE = 0.5  # a one-token match is drafted while at least this share of them is right
+SURE = 12  # match lengths from here on are counted as one
+PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8
 
 
 @dataclass(slots=True)
@@ -23,40 +27,44 @@ class _Index:
     """Where each n-gram of one sequence was last followed by something."""
 
     tokens: list[int] = field(default_factory=list)
-    after: list[dict[tuple[int, ...], int]] = field(
-        default_factory=lambda: [{} for _ in range(LONGEST - SHORTEST + 1)]
-    )
+    after: list[dict[tuple[int, ...], int]] = field(default_factory=lambda: [{} for _ in range(LONGEST)])
 
     def extend(self, new: Seq[int]) -> None:
         """Add tokens. An n-gram is entered when its successor is known, so the text's own end never matches itself."""
+        tokens = self.tokens
         for token in new:
-            end = len(self.tokens)
-            for n, table in enumerate(self.after, SHORTEST):
-                if end >= n:
-                    table[tuple(self.tokens[end - n : end])] = end
-            self.tokens.append(token)
+            end = len(tokens)
+            for n, table in enumerate(self.after[:end], 1):
+                table[tuple(tokens[end - n :])] = end
+            tokens.append(token)
 
     def find(self) -> tuple[int, int]:
         """Return (match length, position of the token that followed); length 0 when nothing matches."""
         end = len(self.tokens)
-        for n in range(min(LONGEST, end), SHORTEST - 1, -1):
-            position = self.after[n - SHORTEST].get(tuple(self.tokens[end - n :]))
+        for n in range(min(LONGEST, end), 0, -1):
+            position = self.after[n - 1].get(tuple(self.tokens[end - n :]))
             if position is not None:
                 return n, position
         return 0, 0
+
+    def begins(self, view: View) -> bool:
+        """Whether the view still starts with these tokens, judged by their last few."""
+        count = len(self.tokens)
+        tail = self.tokens[-4 * LONGEST :]
+        return count <= len(view.tokens) and view.tokens[count - len(tail) : count].tolist() == tail
 
 
 class NgramDrafter:
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
-    sources = ("ngram",)
+    sources: tuple[str, ...] = ("ngram",)
 
     def __init__(self) -> None:
         self._indexes: dict[int, _Index] = {}
-        # By match length: drafted tokens kept and tested, discounted, with a uniform prior.
-        self._kept = dict.fromkeys(range(SHORTEST, LONGEST + 1), 1.0)
-        self._tested = dict.fromkeys(range(SHORTEST, LONGEST + 1), 2.0)
-        self._matched: dict[int, int] = {}
+        # By match length, tokens kept and tested, discounted: a kept token makes its successor's match one longer.
+        self._tested = np.full(SURE + 1, 2.0)
+        self._kept = 2.0 * np.array([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))])
+        self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Copy up to `budget.depth` tokens from after the best match."""
@@ -64,11 +72,17 @@ class NgramDrafter:
 
     def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
         """Count what was kept, by match length."""
-        n = self._matched.pop(view.id, 0)
-        if n:
+        n, first = self._matched.pop(view.id, (0, 0))
+        if n and draft.drafted:
             kept, tested = len(verdict.nodes), min(len(verdict.nodes) + 1, draft.drafted)
-            self._kept[n] = 0.95 * self._kept[n] + kept
-            self._tested[n] = 0.95 * self._tested[n] + tested
+        elif n:  # a match too short to draft: would it have been right?
+            kept, tested = int(verdict.bonus == first), 1
+        else:
+            return
+        for depth in range(tested):
+            length = min(n + depth, SURE)
+            self._tested[length] = 0.95 * self._tested[length] + 1
+            self._kept[length] = 0.95 * self._kept[length] + (depth < kept)
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -77,20 +91,29 @@ class NgramDrafter:
 
     def _propose(self, view: View, budget: Budget) -> Draft:
         index = self._indexes.setdefault(view.id, _Index())
-        if len(view.tokens) < len(index.tokens):
+        if not index.begins(view):
             index = self._indexes[view.id] = _Index()
         index.extend(view.tokens[len(index.tokens) :].tolist())
+        self._matched.pop(view.id, None)
         count = min(budget.nodes, budget.depth, PREFETCHED)
         n, position = index.find() if count > 0 else (0, 0)
         if n == 0:
             return empty_draft(view)
-        self._matched[view.id] = n
+        self._matched[view.id] = n, index.tokens[position]
+        share = self._kept / self._tested
+        if n < SHORTEST and share[n] < SINGLE:
+            return empty_draft(view)
+        guess = share[np.minimum(np.arange(n - 1, n + count), SURE)].astype(np.float32)
+        guess[0] = 1.0
+        count = int(np.searchsorted(-np.cumprod(guess[1:]), -budget.floor, side="right"))
+        if count == 0:
+            return empty_draft(view)
         copied = index.tokens[position : position + count]
         period = len(copied)
         while len(copied) < count:  # the match overlaps the end: the text repeats with this period
             copied.append(copied[len(copied) - period])
-        guess = np.full(count + 1, self._kept[n] / self._tested[n], np.float32)
-        return Draft(TokenTree.chain([index.tokens[-1], *copied]), guess, np.zeros(count + 1, np.int8))
+        tree = TokenTree.chain([index.tokens[-1], *copied])
+        return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
 
 
 register("ngram", NgramDrafter)
