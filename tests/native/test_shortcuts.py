@@ -93,3 +93,18 @@ def test_rows_that_are_no_law_are_refused(call, temperature, bad, says):
             call(row, SamplingParams(temperature=temperature), 0)
     with pytest.raises(UsageError, match="forbidden"):
         call(np.full(9, -np.inf, np.float32), SamplingParams(temperature=temperature), 0)
+
+
+def test_a_block_far_behind_still_wins_by_one_draw_in_millions():
+    """Of ten million words the largest lifts its token by 15 or more; only then may it beat the leader."""
+    vocab, seed = 100_000, 21
+    rarest = max((int(native().philox(seed, 0, position, vocab).max()), position) for position in range(100))
+    position = rarest[1]
+    noise = gumbel(words(seed, Stream.GUMBEL, position, np.arange(vocab)))
+    token, leader = int(noise.argmax()), 7
+    assert noise[token] > 15
+    params = SamplingParams(temperature=1.0, seed=seed)
+    for margin, wins in ((1e-3, True), (-1e-3, False)):
+        row = np.full(vocab, -80.0, np.float32)
+        row[leader], row[token] = 0.0, noise[leader] - noise[token] + margin
+        assert draw(row, params, position) == draw_plain(row, params, position) == (token if wins else leader)
