@@ -1,12 +1,12 @@
 // Keys and values in pages of 32 tokens, f16. Which sequence owns which page is the Python PagedCache's affair.
 //
-// keys[layer]:   [page][kv_head][head_dim][32]   a block's keys side by side, so that scores need no horizontal sums
-// values[layer]: [page][kv_head][32][head_dim]
+// One run of memory, [page][layer][keys, values], so that what is touched grows with the text and a page is copied whole:
+// keys   [kv_head][head_dim][32]   a block's keys side by side, so that scores need no horizontal sums
+// values [kv_head][32][head_dim]
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "kernels.h"
 #include "memory.h"
@@ -16,13 +16,11 @@ namespace paceline {
 class KVStore {
  public:
   KVStore(int layers, int kv_heads, int head_dim, int pages)
-      : layers_(layers), kv_heads_(kv_heads), head_dim_(head_dim), pages_(pages) {
-    const size_t bytes = static_cast<size_t>(pages) * page_values() * sizeof(uint16_t);
-    for (int i = 0; i < layers; ++i) {
-      keys_.emplace_back(bytes);
-      values_.emplace_back(bytes);
-    }
-  }
+      : layers_(layers),
+        kv_heads_(kv_heads),
+        head_dim_(head_dim),
+        pages_(pages),
+        memory_(static_cast<size_t>(pages) * page_values() * sizeof(uint16_t)) {}
 
   KVStore(const KVStore&) = delete;
   KVStore& operator=(const KVStore&) = delete;
@@ -31,10 +29,10 @@ class KVStore {
   int kv_heads() const { return kv_heads_; }
   int head_dim() const { return head_dim_; }
   int pages() const { return pages_; }
-  size_t nbytes() const { return static_cast<size_t>(layers_) * 2 * static_cast<size_t>(pages_) * page_values() * 2; }
+  size_t nbytes() const { return memory_.size(); }
 
-  uint16_t* keys(int layer, int page, int head) const { return at(keys_[layer], page, head); }
-  uint16_t* values(int layer, int page, int head) const { return at(values_[layer], page, head); }
+  uint16_t* keys(int layer, int page, int head) const { return at(page, layer, 0, head); }
+  uint16_t* values(int layer, int page, int head) const { return at(page, layer, 1, head); }
 
   // Copy one token's keys and values to another slot; a slot is page * 32 + offset.
   void copy_token(int64_t from, int64_t to) {
@@ -49,20 +47,18 @@ class KVStore {
       }
   }
   void copy_page(int from, int to) {
-    for (int layer = 0; layer < layers_; ++layer) {
-      std::memcpy(keys(layer, to, 0), keys(layer, from, 0), page_values() * 2);
-      std::memcpy(values(layer, to, 0), values(layer, from, 0), page_values() * 2);
-    }
+    std::memcpy(keys(0, to, 0), keys(0, from, 0), page_values() * sizeof(uint16_t));
   }
 
  private:
-  size_t page_values() const { return static_cast<size_t>(kv_heads_) * head_dim_ * kPage; }
-  uint16_t* at(const Memory& memory, int page, int head) const {
-    return memory.as<uint16_t>() + static_cast<size_t>(page) * page_values() +
-           static_cast<size_t>(head) * head_dim_ * kPage;
+  size_t layer_values() const { return static_cast<size_t>(kv_heads_) * head_dim_ * kPage; }
+  size_t page_values() const { return static_cast<size_t>(layers_) * 2 * layer_values(); }
+  uint16_t* at(int page, int layer, int part, int head) const {
+    return memory_.as<uint16_t>() + static_cast<size_t>(page) * page_values() +
+           (static_cast<size_t>(layer) * 2 + part) * layer_values() + static_cast<size_t>(head) * head_dim_ * kPage;
   }
   int layers_, kv_heads_, head_dim_, pages_;
-  std::vector<Memory> keys_, values_;
+  Memory memory_;
 };
 
 }  // namespace paceline
