@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
-from paceline.engine.sequence import Request, Sequence
+from paceline.engine.sequence import WAITING, Request, Sequence
 from paceline.engine.step import Parts, step
 from paceline.errors import ContextOverflow, UsageError
 from paceline.model.base import Model
@@ -16,7 +16,6 @@ from paceline.sample.params import validate
 from paceline.tokenizer import Tokenizer
 from paceline.types import Event
 from paceline.verify.base import Verifier
-
 
 SLACK = 128  # room of each sequence for the tree in flight
 
@@ -62,12 +61,14 @@ class Engine:
             )
         if self.parts.scheduler.find(request.id) is not None:
             raise UsageError(f"a request with id `{request.id}` is running already")
-        cache = self.cache.open(request.prompt)
-        self.parts.scheduler.add(Sequence(request, self.tokenizer, cache, self.context))
+        self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
     def step(self) -> list[Event]:
-        """Play one round; see `engine/step.py`."""
-        return step(self.parts)
+        """Play one round; see `engine/step.py`. Nothing happens if no request is there."""
+        for sequence in self.parts.scheduler.admit():
+            # Not before: pages that waiting requests held would be missing for those that run.
+            sequence.cache = self.cache.open(sequence.tokens.tolist())
+        return [] if self.is_idle else step(self.parts)
 
     def run(self) -> Iterator[Event]:
         """Yield events until every request has ended."""
@@ -80,8 +81,9 @@ class Engine:
         sequence = self.parts.scheduler.find(request)
         if sequence is not None:
             self.parts.scheduler.remove(sequence)
-            self.cache.release(sequence.cache)
-            self.parts.drafter.release(request)
+            if sequence.cache != WAITING:
+                self.cache.release(sequence.cache)
+                self.parts.drafter.release(request)
 
     @property
     def is_idle(self) -> bool:

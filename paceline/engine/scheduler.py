@@ -19,10 +19,14 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         self._waiting.append(sequence)
 
+    def admit(self) -> list[Sequence]:
+        """Let waiting sequences run while there are slots and return them."""
+        admitted = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.slots - len(self._running)))]
+        self._running += admitted
+        return admitted
+
     def choose(self) -> list[Sequence]:
-        """Admit what fits and return the sequences of the next round."""
-        while self._waiting and len(self._running) < self.slots:
-            self._running.append(self._waiting.popleft())
+        """Return the sequences of the next round."""
         return list(self._running)
 
     def remove(self, sequence: Sequence) -> None:

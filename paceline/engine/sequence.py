@@ -11,6 +11,8 @@ from paceline.stream import IncrementalDecoder, StopMatcher
 from paceline.tokenizer import Tokenizer
 from paceline.types import FinishReason, Ints, SamplingParams, View
 
+WAITING = -1  # the cache handle of a sequence that holds nothing yet
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -22,10 +24,10 @@ class Request:
 
 
 class Sequence:
-    """The one owner of a request's tokens. `cache` is its handle in the target's cache."""
+    """The one owner of a request's tokens. `cache` is its handle in the target's cache once it runs."""
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, cache: int, context: int) -> None:
-        self.id, self.params, self.cache = request.id, request.params, cache
+    def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
+        self.id, self.params, self.cache = request.id, request.params, WAITING
         self.prompt_length = len(request.prompt)
         self.limit = min(self.prompt_length + request.params.max_tokens, context)
         self.finish_reason: FinishReason | None = None

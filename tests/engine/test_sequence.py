@@ -10,7 +10,7 @@ from paceline.types import SamplingParams
 
 def sequence(prompt=(65, 66), *, context=100, tokenizer=None, **params):
     request = Request(0, list(prompt), SamplingParams(**params))
-    return Sequence(request, tokenizer or ByteTokenizer(), 0, context)
+    return Sequence(request, tokenizer or ByteTokenizer(), context)
 
 
 def in_blocks(tokens, chance):
