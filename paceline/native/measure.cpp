@@ -74,8 +74,8 @@ class ReadProbe {
   template <class Run>
   void each_part(Run&& run) {
     const int parts = static_cast<int>(memory_.size() / kPart);
-    pool_->parallel([&](int) {
-      pool_->share(parts, 1, [&](int begin, int end) {
+    pool_->parallel([&](int thread) {
+      pool_->share(thread, parts, 1, [&](int begin, int end) {
         for (int part = begin; part < end; ++part) run(memory_.data() + static_cast<size_t>(part) * kPart);
       });
     });

@@ -231,8 +231,8 @@ Weight pack(const uint8_t* src, size_t bytes, int ggml_type, int64_t rows, int64
   }
   Weight weight(wanted, static_cast<int>(rows), static_cast<int>(cols));
   const size_t stride = row_bytes(ggml_type, static_cast<size_t>(cols));
-  pool.parallel([&](int) {
-    pool.share(weight.tiles(), 2, [&](int begin, int end) {
+  pool.parallel([&](int thread) {
+    pool.share(thread, weight.tiles(), 2, [&](int begin, int end) {
       for (int t = begin; t < end; ++t) {
         const int first = t * kTile, n = weight.rows() - first < kTile ? weight.rows() - first : kTile;
         const Rows tile_rows{src + static_cast<size_t>(first) * stride, stride, n, weight.cols()};

@@ -70,15 +70,15 @@ void Pool::work(int thread) {
   }
 }
 
-void Pool::barrier(unsigned phase) {
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_ - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    next_[phase & 1].store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    phase_.notify_all();
-  } else {
-    await_change(phase_, phase);
-  }
+bool Pool::arrive(unsigned phase) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) != threads_ - 1) return false;
+  arrived_.store(0, std::memory_order_relaxed);
+  next_[phase & 1].store(0, std::memory_order_relaxed);
+  phase_.store(phase + 1, std::memory_order_release);
+  phase_.notify_all();
+  return true;
 }
+
+void Pool::wait(unsigned phase) { await_change(phase_, phase); }
 
 }  // namespace paceline

@@ -25,24 +25,34 @@ class Pool {
   void parallel(const std::function<void(int)>& body);
 
   // Inside `parallel`: hand out [0, tasks) in runs of `grain`, call run(begin, end) for each, then meet at a barrier.
-  template <class Run>
-  void share(int tasks, int grain, Run&& run) {
-    const unsigned phase = phase_.load(std::memory_order_acquire);
-    std::atomic<int>& next = next_[phase & 1];
+  // A thread's first run is fixed, run number `thread`, so that it can be prepared for. Who waits at the barrier calls
+  // idle(i) for i = 0, 1, … while that returns true.
+  template <class Run, class Idle>
+  void share(int thread, int tasks, int grain, Run&& run, Idle&& idle) {
     if (threads_ == 1) {
       if (tasks > 0) run(0, tasks);
       return;
     }
-    for (;;) {
-      const int begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= tasks) break;
+    const unsigned phase = phase_.load(std::memory_order_acquire);
+    std::atomic<int>& next = next_[phase & 1];
+    int begin = thread * grain;
+    while (begin < tasks) {
       run(begin, begin + grain < tasks ? begin + grain : tasks);
+      begin = threads_ * grain + next.fetch_add(grain, std::memory_order_relaxed);
     }
-    barrier(phase);
+    if (arrive(phase)) return;
+    for (int i = 0; phase_.load(std::memory_order_acquire) == phase && idle(i); ++i) {
+    }
+    wait(phase);
+  }
+  template <class Run>
+  void share(int thread, int tasks, int grain, Run&& run) {
+    share(thread, tasks, grain, run, [](int) { return false; });
   }
 
  private:
-  void barrier(unsigned phase);
+  bool arrive(unsigned phase);  // true for the last, who opens the next phase
+  void wait(unsigned phase);
   void work(int thread);
 
   int threads_;

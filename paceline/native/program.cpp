@@ -266,14 +266,22 @@ void Program::run(const Batch& batch, const std::vector<int>& taps, int vocab) {
   check(batch, vocab);
   prepare(batch, taps);
   seconds_.resize(ops_.size(), 0.0);
+  if (heavy_after_.size() != ops_.size()) {
+    heavy_after_.assign(ops_.size(), nullptr);
+    for (size_t i = ops_.size(); i-- > 1;) heavy_after_[i - 1] = ops_[i]->is_heavy() ? ops_[i].get() : heavy_after_[i];
+  }
   pool_->parallel([&](int thread) {
     auto before = std::chrono::steady_clock::now();
     for (size_t i = 0; i < ops_.size(); ++i) {
       Op& op = *ops_[i];
       const int tasks = op.tasks(context_);
       if (tasks == 0) continue;  // the same for every thread
-      pool_->share(tasks, op.grain(context_, pool_->threads()),
-                   [&](int begin, int end) { op.run(context_, begin, end, thread); });
+      const Op* next = heavy_after_[i];
+      const int ahead = next ? thread * next->grain(context_, pool_->threads()) : 0;
+      pool_->share(
+          thread, tasks, op.grain(context_, pool_->threads()),
+          [&](int begin, int end) { op.run(context_, begin, end, thread); },
+          [&](int part) { return next && next->fetch(context_, ahead, part); });
       if (profiling_ && thread == 0) {
         const auto now = std::chrono::steady_clock::now();
         seconds_[i] += std::chrono::duration<double>(now - before).count();

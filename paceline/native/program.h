@@ -84,6 +84,12 @@ class Op {
     return 1;
   }
   virtual void run(Context&, int begin, int end, int thread) = 0;
+  // Fetch part i of the memory that task `begin` will read, for a thread with nothing else to do; false after the last.
+  virtual bool fetch(const Context&, int begin, int i) const {
+    (void)begin, (void)i;
+    return false;
+  }
+  virtual bool is_heavy() const { return false; }  // reads weights: worth fetching ahead for
 };
 
 class Program {
@@ -141,6 +147,7 @@ class Program {
   std::vector<RopeTable> ropes_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<std::pair<int, int>> taps_;
+  std::vector<const Op*> heavy_after_;  // per op, the next that reads weights
   std::vector<double> seconds_;
   bool profiling_ = false;
 };
