@@ -66,7 +66,8 @@ class TinyModel:
         self.reach, self.forwards = reach, 0
         chance = np.random.default_rng(seed)
         self._keys = chance.integers(1, 2**63, vocab, np.uint64)
-        self._table = (sharpness * chance.standard_normal((1021, vocab))).astype(np.float32)
+        rows = 1021 if law is None else 0
+        self._table = (sharpness * chance.standard_normal((rows, vocab))).astype(np.float32)
         self._powers = np.cumprod(np.full(context + 64, 0x9E3779B97F4A7C15, np.uint64))
         self._law = law
 

@@ -89,4 +89,4 @@ def test_speculation_changes_no_token(target, requantised, name, temperature):
 @TEMPERATURES
 @pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush"])
 def test_speculation_changes_no_token_of_twenty_prompts_at_any_length(target, requantised, name, temperature):
-    compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 48)
+    compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 24)
