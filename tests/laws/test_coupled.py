@@ -36,7 +36,7 @@ def seeded(params, seed, **changes):
 
 
 @pytest.mark.parametrize("name", PARAMS)
-@pytest.mark.parametrize("vocab", [2, 8, 64])
+@pytest.mark.parametrize("vocab", [8, 64])
 def test_draws_follow_the_law_over_positions_and_over_seeds(name, vocab):
     """10 000 draws see a total variation of 0.045 (8 cells) with power 0.999."""
     logits = np.random.default_rng(vocab).standard_normal(vocab).astype(np.float32)
@@ -259,7 +259,7 @@ def overlap(p, q):
     return sum(1 / np.maximum(p / p[x], q / q[x]).sum() for x in both)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.8, top_k=4)], ids=["T=1", "k=4"])
 def test_shared_noise_matches_as_often_as_the_closed_form_says(seed, params):
     """10 000 positions; a z of 5 has odds of 6e-7."""
