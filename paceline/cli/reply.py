@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from paceline.engine.llm import LLM, Reply
     from paceline.types import Event
 
-# A prompt token costs about a tenth of a round, so this many seconds of rounds are a few tenths of reading.
-_MEASURE_ROUNDS_SECONDS = 3.0
+# In seconds of decode rounds. Reading a token costs about a tenth of a round.
+_READING_SECONDS = 3.0
+_REPEATING_SECONDS = 0.3
 
 
 def play(reply: Reply, screen: Screen | None) -> bool:
@@ -76,20 +77,21 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
     plain = None
     if completion.tally.drafted_tokens and completion.tokens_per_second:
-        plain = llm.plain_seconds_per_token(_affordable_length(completion))
+        plain = _plain_seconds(llm, completion)
     sys.stderr.write(summary(completion, plain_seconds=plain, limit=limit) + "\n")
     sys.stderr.flush()
 
 
-def _affordable_length(completion: Completion) -> int:
-    """Return behind how many tokens to measure plain decoding: as many as the reply, if they are read in a moment.
+def _plain_seconds(llm: LLM, completion: Completion) -> float:
+    """Measure plain decoding behind as many tokens as the reply has, if they are read again in a moment.
 
-    A long text is read anew for it, which takes seconds. Fewer tokens make plain decoding look faster, never slower, so
-    the gain is understated at worst.
+    Fewer tokens make plain decoding look faster, never slower, so the gain is understated at worst. The first few
+    forwards after a pause are slow, which would overstate it: repeat until they are a minority.
     """
     whole = completion.prompt_tokens + len(completion.token_ids)
-    round_seconds = completion.timing.decode_seconds / max(completion.tally.rounds - 1, 1)
-    return max(1, min(whole - 1, int(_MEASURE_ROUNDS_SECONDS / max(round_seconds, 1e-4))))
+    round_seconds = max(completion.timing.decode_seconds / max(completion.tally.rounds - 1, 1), 1e-4)
+    length = max(1, min(whole - 1, int(_READING_SECONDS / round_seconds)))
+    return llm.plain_seconds_per_token(length, repeats=min(max(int(_REPEATING_SECONDS / round_seconds), 8), 30))
 
 
 def _by_source(completion: Completion) -> str:
