@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.kernels.ops import HeadShape, Linear, Rows
-from paceline.types import Batch, Floats
+from paceline.types import Batch, Floats, Ints
 
 Array = npt.NDArray[Any]
 GROUP, STRETCH, OUTLIERS = 32, 1024, 4
@@ -77,14 +77,12 @@ def softmax(x: Array) -> Array:
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
-def visible(batch: Batch, row: int) -> tuple[int, list[int]]:
-    """Return a row's sequence and the flat rows of its ancestors and itself, root first."""
-    sequence = int(np.searchsorted(batch.starts, row, side="right")) - 1
-    start, node, path = int(batch.starts[sequence]), row - int(batch.starts[sequence]), []
-    while node >= 0:
-        path.append(start + node)
-        node = int(batch.parents[start + node])
-    return sequence, path[::-1]
+def ancestors(parents: Ints) -> npt.NDArray[np.bool_]:
+    """Return bool [N, N]: row i marks node i and every node above it."""
+    seen = np.eye(len(parents), dtype=bool)
+    for node in range(1, len(parents)):
+        seen[node] |= seen[parents[node]]
+    return seen
 
 
 class PlainStore:
@@ -158,24 +156,29 @@ class PlainOps:
             if shape.rope >= 0:
                 y = rotate(y, self.batch.positions, *self.ropes[shape.rope], shape.interleaved)
             rows.value = y.reshape(len(y), -1).astype(self.dtype)
-        for row in range(len(self.batch.tokens)):
-            slot = self._slots(row)[-1]
-            self.store.keys[shape.layer, slot] = k.value[row].reshape(shape.kv_heads, shape.head_dim)
-            self.store.values[shape.layer, slot] = v.value[row].reshape(shape.kv_heads, shape.head_dim)
+        for sequence, rows in enumerate(self._spans()):
+            slots = self._slots(sequence)[self.batch.lengths[sequence] :]
+            for stored, new in ((self.store.keys, k), (self.store.values, v)):
+                stored[shape.layer, slots] = new.value[rows].reshape(-1, shape.kv_heads, shape.head_dim)
 
     def attention(self, q: Rows, shape: HeadShape, *, out: Rows) -> None:
         group = shape.heads // shape.kv_heads
         out.value = np.empty_like(q.value)
-        for row in range(len(self.batch.tokens)):
-            slots = self._slots(row)
+        for sequence, rows in enumerate(self._spans()):
+            length, own = int(self.batch.lengths[sequence]), self.batch.positions[rows]
+            positions = np.concatenate([np.arange(length), own])
+            seen = np.concatenate([np.ones((len(own), length), bool), ancestors(self.batch.parents[rows])], 1)
             if shape.window:
-                slots = slots[-shape.window :]
-            keys = self.store.keys[shape.layer, slots].repeat(group, 1)
-            values = self.store.values[shape.layer, slots].repeat(group, 1)
-            scores = np.einsum("hd,khd->hk", q.value[row].reshape(shape.heads, -1), keys) * self.dtype(shape.scale)
+                seen &= own[:, None] - positions < shape.window
+            slots = self._slots(sequence)
+            keys = self.store.keys[shape.layer, slots].repeat(group, 1).transpose(1, 2, 0)
+            values = self.store.values[shape.layer, slots].repeat(group, 1).transpose(1, 0, 2)
+            queries = q.value[rows].reshape(len(own), shape.heads, -1).transpose(1, 0, 2)
+            scores = queries @ keys.astype(self.dtype) * self.dtype(shape.scale)
             if shape.softcap:
                 scores = shape.softcap * np.tanh(scores / shape.softcap)
-            out.value[row] = np.einsum("hk,khd->hd", softmax(scores), values).reshape(-1)
+            mixed = softmax(np.where(seen, scores, -np.inf)) @ values.astype(self.dtype)
+            out.value[rows] = mixed.transpose(1, 0, 2).reshape(len(own), -1)
 
     def gather(self, x: Rows, *, out: Rows) -> None:
         out.value = x.value[self.batch.wanted]
@@ -186,10 +189,12 @@ class PlainOps:
     def tap(self, x: Rows, layer: int) -> None:
         self.taps[layer] = x.value.copy()
 
-    def _slots(self, row: int) -> list[int]:
-        """The slots a row sees, by position: the committed tokens, then its ancestors and itself."""
-        sequence, path = visible(self.batch, row)
-        start, length = int(self.batch.starts[sequence]), int(self.batch.lengths[sequence])
-        places = [*range(length), *(length + flat - start for flat in path)]
-        table = self.batch.tables[sequence]
-        return [int(table[place // 32]) * 32 + place % 32 for place in places]
+    def _spans(self) -> list[slice]:
+        """The flat rows of each sequence."""
+        return [slice(int(a), int(b)) for a, b in zip(self.batch.starts, self.batch.starts[1:], strict=False)]
+
+    def _slots(self, sequence: int) -> npt.NDArray[np.int64]:
+        """The slots of a sequence's committed tokens, then of its tree's nodes."""
+        rows = self._spans()[sequence]
+        places = np.arange(self.batch.lengths[sequence] + rows.stop - rows.start)
+        return self.batch.tables[sequence, places // 32].astype(np.int64) * 32 + places % 32
