@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from paceline.engine.llm import LLM, Reply
     from paceline.types import Event
 
-# In seconds of decode rounds. Reading a token costs about a tenth of a round.
-_READING_SECONDS = 3.0
-_REPEATING_SECONDS = 0.3
+_REPEATING_SECONDS = 0.3  # to spend on measuring plain decoding after a reply
 
 
 def play(reply: Reply, screen: Screen | None) -> bool:
@@ -83,15 +81,11 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
 
 
 def _plain_seconds(llm: LLM, completion: Completion) -> float:
-    """Measure plain decoding behind as many tokens as the reply has, if they are read again in a moment.
-
-    Fewer tokens make plain decoding look faster, never slower, so the gain is understated at worst. The first few
-    forwards after a pause are slow, which would overstate it: repeat until they are a minority.
-    """
-    whole = completion.prompt_tokens + len(completion.token_ids)
-    round_seconds = max(completion.timing.decode_seconds / max(completion.tally.rounds - 1, 1), 1e-4)
-    length = max(1, min(whole - 1, int(_READING_SECONDS / round_seconds)))
-    return llm.plain_seconds_per_token(length, repeats=min(max(int(_REPEATING_SECONDS / round_seconds), 8), 30))
+    """Measure plain decoding behind the reply's own text; the engine's share of a round is the same with and without."""
+    rounds = max(completion.tally.rounds - 1, 1)
+    round_seconds = max(completion.timing.decode_seconds / rounds, 1e-4)
+    repeats = min(max(int(_REPEATING_SECONDS / round_seconds), 8), 30)
+    return llm.plain_seconds_per_token(repeats=repeats) + completion.timing.other_seconds / rounds
 
 
 def _by_source(completion: Completion) -> str:

@@ -37,7 +37,7 @@ class ModelDrafter:
 
     def __init__(self, model: Model, *, context: int, slots: int = 8, name: str = "model") -> None:
         self.name = name
-        self.sources = (name,)
+        self.sources: tuple[str, ...] = (name,)
         self.model = model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
@@ -55,9 +55,7 @@ class ModelDrafter:
         while active:
             self._guess_one(views, active, guesses)
             active = [i for i in active if len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)]
-        return [
-            self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)
-        ]
+        return [self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)]
 
     def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
         """Count what was kept, by depth."""
@@ -95,7 +93,7 @@ class ModelDrafter:
             state = self._states[view.id] = _State(self.cache.open(view.tokens.tolist()))
         cached = self.cache.length(state.cache)
         # What this model guessed last may differ from what was committed since.
-        first = max(cached - len(state.guesses), 0)
+        first = min(max(cached - len(state.guesses), 0), len(view.tokens) - 1)
         known = np.asarray(self.cache.tail(state.cache, first), np.int32)
         committed = view.tokens[first : len(view.tokens) - 1]
         shared = min(len(known), len(committed))

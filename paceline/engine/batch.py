@@ -27,7 +27,7 @@ class Part:
 
     @property
     def is_complete(self) -> bool:
-        return self.rows.stop > self.rows.start
+        return bool(self.rows.stop > self.rows.start)
 
 
 def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: int) -> tuple[Batch, list[Part]]:

@@ -19,12 +19,14 @@ from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
 from paceline.engine.loading import Loaded, load_drafter, load_target
 from paceline.engine.sequence import Request
+from paceline.engine.step import CHUNK
 from paceline.kernels.native import new_pool
 from paceline.model.flatten import flatten
 from paceline.types import Event, SamplingParams, TokenTree
 from paceline.verify.coupled import CoupledVerifier
 
 Message = Mapping[str, str]
+DEFAULTS = LLMConfig()
 
 
 @dataclass(slots=True)
@@ -58,9 +60,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str | Path = LLMConfig.model,
+        model: str | Path = DEFAULTS.model,
         *,
-        draft: str | Path = LLMConfig.draft,
+        draft: str | Path = DEFAULTS.draft,
         progress: bool = False,
         **settings: object,
     ) -> None:
@@ -84,6 +86,7 @@ class LLM:
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
         self._template: ChatTemplate | None = None
+        self._latest: list[int] = []  # tokens of the latest streamed reply, its prompt first
 
     # ---- replies
 
@@ -99,9 +102,7 @@ class LLM:
             return self._finish_all([self.encode(prompt, chat=chat)], params)[0]  # type: ignore[arg-type]
         return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
 
-    def stream(
-        self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False
-    ) -> Reply:
+    def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False) -> Reply:
         """Reply to one prompt, event by event. Closing the iterator early cancels the request."""
         ids = self.encode(prompt, chat=chat)
         record = _Record(next(self._ids), ids)
@@ -116,6 +117,7 @@ class LLM:
                             yield event
             finally:
                 self.engine.cancel(record.id)
+                self._latest = [*ids, *record.tokens]
 
         return Reply(events(), lambda: record.completion(self.setup, self.load_seconds))
 
@@ -139,23 +141,26 @@ class LLM:
 
     # ---- measuring
 
-    def plain_seconds_per_token(self, length: int = 64, repeats: int = 5) -> float:
-        """Measure what one token costs without speculation behind `length` tokens: the median of a few forwards."""
+    def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
+        """Measure what one token's forward costs without speculation behind `tokens`, by default the latest reply's.
+
+        The median of `repeats` forwards after a few to warm up; what the cache still holds of `tokens` is not read again.
+        """
+        text = list(self._latest if tokens is None else tokens) or [0]
         cache = self.engine.cache
-        sequence = cache.open()
+        sequence = cache.open(text)
         try:
-            tokens = np.resize(np.arange(1, 20, dtype=np.int32), max(length, 1))
-            for start in range(0, len(tokens), 256):
-                part = tokens[start : start + 256]
+            while (start := cache.length(sequence)) < len(text) - 1:
+                part = text[start : min(start + CHUNK, len(text) - 1)]
                 self._target.model.forward(flatten(cache, [sequence], [TokenTree.chain(part)], [0]), cache)
-                cache.commit(sequence, range(len(part)), part.tolist())
+                cache.commit(sequence, range(len(part)), part)
             seconds = []
-            for _ in range(repeats):
-                batch = flatten(cache, [sequence], [TokenTree.chain([1])], [1])
+            for _ in range(3 + repeats):
+                batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
                 started = perf_counter()
                 self._target.model.forward(batch, cache)
                 seconds.append(perf_counter() - started)
-            return float(np.median(seconds))
+            return float(np.median(seconds[3:]))
         finally:
             cache.release(sequence)
 

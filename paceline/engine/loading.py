@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.config import LLMConfig
 import paceline.draft.ngram  # noqa: F401  (registers its name)
+from paceline.config import LLMConfig
 from paceline.draft.base import Drafter, lookup
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading

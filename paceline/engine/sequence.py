@@ -48,7 +48,7 @@ class Sequence:
 
     @property
     def output(self) -> list[int]:
-        return self._tokens[self.prompt_length : self._length].tolist()
+        return [int(token) for token in self._tokens[self.prompt_length : self._length]]
 
     @property
     def room(self) -> int:

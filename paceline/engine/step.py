@@ -21,6 +21,7 @@ from paceline.types import Budget, Event, Floats, Verdict
 from paceline.verify.base import Verifier
 
 CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
+MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
     """Cut a budget to what may still be committed; nothing is drafted while a prompt is being read."""
     if len(sequence) - cache.length(sequence.cache) > 1:
         return Budget(0, 0)
-    room = min(sequence.room - 1, model.spec.context - len(sequence) - 1)
-    return budget if budget.depth <= room else Budget(min(budget.nodes, max(room, 0)), max(room, 0), budget.floor)
+    room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
+    return Budget(min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room), budget.floor)
 
 
 def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:

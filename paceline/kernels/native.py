@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cache
 from typing import Any
 
 from paceline.errors import NativeUnavailable, UsageError
+
+log = logging.getLogger(__name__)
 
 
 @cache
@@ -47,4 +50,6 @@ def new_pool(threads: int | None = None) -> Any:
     count = usable_cores() if threads is None else threads
     if not 1 <= count <= 1024:
         raise UsageError(f"threads must be between 1 and 1024, got `{count}`")
+    if count > usable_cores():
+        log.warning("%d threads on %d usable cores will wait for each other", count, usable_cores())
     return native().Pool(count)

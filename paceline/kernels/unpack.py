@@ -97,8 +97,8 @@ def _w6k(tile: Bytes, cols: int) -> Floats:
     block = tile.reshape(tiles, supers, 3392)
     d = _view(block[..., :64], np.float32)
     scale = d[:, :, None] * _view(block[..., 64:320], np.int8).reshape(tiles, supers, TILE, TILE)
-    codes = block[..., 320:].reshape(tiles, -1, 384)
-    nibbles, highs = codes[..., :256], codes[..., 256:]
+    packed = block[..., 320:].reshape(tiles, -1, 384)
+    nibbles, highs = packed[..., :256], packed[..., 256:]
     codes = _steps(_nibbles(nibbles) | _highs(highs)).reshape(tiles, TILE, -1, TILE)
     return _per_row(scale.reshape(tiles, -1, TILE)) * (codes.astype(np.float32) - 32)
 

@@ -12,6 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -125,7 +126,7 @@ class PagedCache:
         entry = self._entries[sequence]
         start = len(entry.tokens)
         assert len(nodes) == len(tokens), (nodes, tokens)
-        assert all(a < b for a, b in zip(nodes, nodes[1:], strict=False)), nodes
+        assert all(a < b for a, b in pairwise(nodes)), nodes
         assert not nodes or start + nodes[-1] < len(entry.pages) * PAGE, (nodes, len(entry.pages))
         moves = [(start + node, start + i) for i, node in enumerate(nodes) if node != i]
         if moves:

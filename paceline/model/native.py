@@ -12,10 +12,10 @@ from paceline.kernels.dequantize import dequantize
 from paceline.kernels.native import choose_isa, native
 from paceline.kernels.ops import Linear
 from paceline.kernels.tape import Tape
+from paceline.kernels.tensor import Tensor
 from paceline.model.cache import PAGE, PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
-from paceline.kernels.tensor import Tensor
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Floats, Forward
 
@@ -89,7 +89,8 @@ class _Loader:
             weight = native().pack(tensor.data, int(tensor.type), rows, cols, self.quant, self.pool)
         except ValueError as error:
             raise UnsupportedModel(
-                f"tensor `{tensor.name}` ({tensor.type.name} {rows}x{cols}) cannot be packed as `{self.quant}`: {error}",
+                f"tensor `{tensor.name}` ({tensor.type.name} {rows}x{cols}) cannot be packed as `{self.quant}`: "
+                f"{error}",
                 hint=f"choose another --quant ({', '.join(QUANTS)})",
             ) from error
         self.packed[tensor.name] = weight

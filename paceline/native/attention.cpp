@@ -19,8 +19,8 @@ constexpr int kMostQueries = 8;
 // Bytes of scratch an attention over `blocks` blocks needs, with at most `tail` gathered blocks.
 size_t attention_scratch(int blocks, int tail, int head_dim) {
   return static_cast<size_t>(kMostQueries) * blocks * 32 * sizeof(float) +
-         static_cast<size_t>(tail) * 2 * 32 * head_dim * sizeof(uint16_t) + static_cast<size_t>(blocks) * 2 * sizeof(void*) +
-         256;
+         static_cast<size_t>(tail) * 2 * 32 * head_dim * sizeof(uint16_t) +
+         static_cast<size_t>(blocks) * 2 * sizeof(void*) + 256;
 }
 
 void AttentionOp::attend(Context& c, const Span& span, int head, int thread) const {

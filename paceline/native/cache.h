@@ -1,8 +1,8 @@
 // Keys and values in pages of 32 tokens, f16. Which sequence owns which page is the Python PagedCache's affair.
 //
-// One run of memory, [page][layer][keys, values], so that what is touched grows with the text and a page is copied whole:
-// keys   [kv_head][head_dim][32]   a block's keys side by side, so that scores need no horizontal sums
-// values [kv_head][32][head_dim]
+// One run of memory, [page][layer][keys, values], so that what is touched grows with the text and a page is copied
+// whole: keys   [kv_head][head_dim][32]   a block's keys side by side, so that scores need no horizontal sums values
+// [kv_head][32][head_dim]
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,7 @@ class KVStore {
                     static_cast<size_t>(head_dim_) * 2);
       }
   }
-  void copy_page(int from, int to) {
-    std::memcpy(keys(0, to, 0), keys(0, from, 0), page_values() * sizeof(uint16_t));
-  }
+  void copy_page(int from, int to) { std::memcpy(keys(0, to, 0), keys(0, from, 0), page_values() * sizeof(uint16_t)); }
 
  private:
   size_t layer_values() const { return static_cast<size_t>(kv_heads_) * head_dim_ * kPage; }

@@ -47,9 +47,9 @@ struct Kernels {
                 int end, Activation, const Sink&);
   // One row, or whole stretches of it: x is its part from column `first` on.
   void (*quantize)(const float* x, int cols, const QuantRow& out, int first);
-  void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* out);              // one row
-  void (*rope)(float* x, const float* cos, const float* sin, int rotary, bool interleaved);           // one head
-  void (*to_f16)(const float* x, int n, uint16_t* out);                                                // n % 16 == 0
+  void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* out);    // one row
+  void (*rope)(float* x, const float* cos, const float* sin, int rotary, bool interleaved);  // one head
+  void (*to_f16)(const float* x, int n, uint16_t* out);                                      // n % 16 == 0
   void (*softcap)(float* x, int n, float cap);
   void (*attention)(const AttentionCall&);
   // 64 words of keyed noise: out[16 lane + i] belongs to token 4 (first + i) + lane.

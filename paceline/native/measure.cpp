@@ -122,10 +122,8 @@ double dot_rate(Pool& pool, double seconds) {
   int64_t (*dots)() = nullptr;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"))
-    dots = dots_avx512;
-  else if (__builtin_cpu_supports("avx2"))
-    dots = dots_avx2;
+  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) dots = dots_avx512;
+  else if (__builtin_cpu_supports("avx2")) dots = dots_avx2;
 #endif
   if (!dots) return 0;
   std::atomic<int64_t> done{0};

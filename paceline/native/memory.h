@@ -1,4 +1,5 @@
-// Zeroed, line-aligned memory that asks for huge pages: a weight is read once per round, and small pages halve that speed.
+// Zeroed, line-aligned memory that asks for huge pages: a weight is read once per round, and small pages halve that
+// speed.
 #pragma once
 
 #include <sys/mman.h>

@@ -20,7 +20,7 @@ namespace paceline {
 void bind_weight(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_measure(nb::module_& m);
-}
+}  // namespace paceline
 
 namespace {
 
@@ -40,8 +40,8 @@ const Kernels* kernels_named(const std::string& isa) {
 }
 
 void run(Program& program, KVStore& store, const Ints& tokens, const Ints& positions, const Ints& parents,
-         const Ints& starts, const Ints& wanted, const Table& tables, const Ints& lengths,
-         const std::vector<int>& taps, int vocab) {
+         const Ints& starts, const Ints& wanted, const Table& tables, const Ints& lengths, const std::vector<int>& taps,
+         int vocab) {
   Batch batch;
   batch.sequences = static_cast<int>(lengths.shape(0));
   batch.flat = static_cast<int>(tokens.shape(0));
@@ -72,15 +72,16 @@ void bind_program(nb::module_& m) {
           "pool"_a, "isa"_a = "")
       .def_prop_ro("isa", [](const Program& p) { return std::string(p.kernels().name); })
       .def(
-          "buffer", [](Program& p, int width, bool wanted) { return p.buffer(width, wanted ? Rows::Wanted : Rows::Flat); },
+          "buffer",
+          [](Program& p, int width, bool wanted) { return p.buffer(width, wanted ? Rows::Wanted : Rows::Flat); },
           "width"_a, "wanted"_a = false)
       .def("rope", &Program::rope, "inverse_frequencies"_a, "multiplier"_a)
       .def("embed", &Program::embed, "table"_a, "scale"_a, "out"_a)
       .def("rms_norm", &Program::rms_norm, "x"_a, "weight"_a, "eps"_a, "out"_a, "accumulate"_a = false)
       .def(
           "linear",
-          [](Program& p, int x,
-             const std::vector<std::tuple<Weight, std::vector<float>, int>>& parts, bool accumulate) {
+          [](Program& p, int x, const std::vector<std::tuple<Weight, std::vector<float>, int>>& parts,
+             bool accumulate) {
             std::vector<Program::Part> list;
             for (const auto& [weight, bias, out] : parts) list.push_back({weight, bias, out});
             p.linear(x, std::move(list), accumulate);

@@ -71,7 +71,8 @@ inline bool fetch_tile(const Weight& weight, int tile, int i) {
   constexpr int kPiece = 1024, kMost = 192 * 1024;
   const size_t at = static_cast<size_t>(tile) * weight.view().tile_stride + static_cast<size_t>(i) * kPiece;
   if (i * kPiece >= kMost || at + kPiece > weight.nbytes()) return false;
-  for (int line = 0; line < kPiece; line += 64) __builtin_prefetch(weight.data() + at + static_cast<size_t>(line), 0, 2);
+  for (int line = 0; line < kPiece; line += 64)
+    __builtin_prefetch(weight.data() + at + static_cast<size_t>(line), 0, 2);
   return true;
 }
 
@@ -123,9 +124,7 @@ struct GatedOp final : Op {
   Activation activation;
   GatedOp(Weight gate_weight, Weight up_weight) : gate(std::move(gate_weight)), up(std::move(up_weight)) {}
   const char* name() const override { return "gated"; }
-  int tasks(const Context& c) const override {
-    return c.batch.rows(x->rows) == 0 ? 0 : gate.tiles();
-  }
+  int tasks(const Context& c) const override { return c.batch.rows(x->rows) == 0 ? 0 : gate.tiles(); }
   int grain(const Context& c, int threads) const override { return tile_grain(tasks(c), threads); }
   bool is_heavy() const override { return true; }
   bool fetch(const Context&, int begin, int i) const override {

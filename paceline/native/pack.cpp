@@ -212,8 +212,8 @@ void check_source(size_t bytes, int ggml_type, int64_t rows, int64_t cols) {
                                 ", got " + std::to_string(cols));
   }
   if (bytes % row != 0 || bytes / row != static_cast<size_t>(rows)) {
-    throw std::invalid_argument(shape + " of ggml type " + std::to_string(ggml_type) + " takes " +
-                                std::to_string(row) + " bytes a row, got " + std::to_string(bytes) + " bytes in all");
+    throw std::invalid_argument(shape + " of ggml type " + std::to_string(ggml_type) + " takes " + std::to_string(row) +
+                                " bytes a row, got " + std::to_string(bytes) + " bytes in all");
   }
 }
 
@@ -283,8 +283,9 @@ void bind_weight(nb::module_& m) {
           "unpack_rows",
           [](const Weight& w, int begin, int end) {
             if (begin < 0 || end < begin || end > w.rows()) {
-              throw nb::index_error(("rows " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
-                                     std::to_string(w.rows())).c_str());
+              throw nb::index_error(
+                  ("rows " + std::to_string(begin) + " to " + std::to_string(end) + " of " + std::to_string(w.rows()))
+                      .c_str());
             }
             return filled(static_cast<size_t>(end - begin), w.cols(),
                           [&](size_t i, float* dst) { w.unpack_row(begin + static_cast<int>(i), dst); });
@@ -300,7 +301,8 @@ void bind_weight(nb::module_& m) {
             new (self) EmbedTable(source.data(), ggml_type, static_cast<int>(rows), static_cast<int>(cols));
           },
           nb::arg("source"), nb::arg("ggml_type"), nb::arg("rows"), nb::arg("cols"))
-      .def_static("from_weight", [](const Weight& weight) { return EmbedTable(weight); }, nb::arg("weight"))
+      .def_static(
+          "from_weight", [](const Weight& weight) { return EmbedTable(weight); }, nb::arg("weight"))
       .def_prop_ro("rows", &EmbedTable::rows)
       .def_prop_ro("cols", &EmbedTable::cols)
       .def_prop_ro("nbytes", &EmbedTable::nbytes)
@@ -310,7 +312,8 @@ void bind_weight(nb::module_& m) {
             for (size_t i = 0; i < ids.shape(0); ++i) {
               if (ids.data()[i] < 0 || ids.data()[i] >= table.rows()) {
                 throw nb::index_error(("token id must be from 0 to " + std::to_string(table.rows() - 1) + ", got " +
-                                       std::to_string(ids.data()[i])).c_str());
+                                       std::to_string(ids.data()[i]))
+                                          .c_str());
               }
             }
             return filled(ids.shape(0), table.cols(), [&](size_t i, float* dst) { table.row(ids.data()[i], dst); });

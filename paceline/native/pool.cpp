@@ -7,8 +7,8 @@
 namespace paceline {
 namespace {
 
-constexpr int kSpins = 4000;    // a few tens of microseconds: longer than the gap between two ops
-constexpr int kYields = 200;    // then let others have the core
+constexpr int kSpins = 4000;  // a few tens of microseconds: longer than the gap between two ops
+constexpr int kYields = 200;  // then let others have the core
 
 void relax() {
 #if defined(__x86_64__)

@@ -120,7 +120,8 @@ void Program::linear(int x, std::vector<Part> parts, bool accumulate) {
 }
 
 void Program::gated(int x, Weight gate, Weight up, Activation activation, int out) {
-  if (gate.rows() != up.rows() || gate.cols() != up.cols() || gate.cols() != at(x).width || gate.rows() != at(out).width)
+  if (gate.rows() != up.rows() || gate.cols() != up.cols() || gate.cols() != at(x).width ||
+      gate.rows() != at(out).width)
     throw std::invalid_argument("gate and up weights do not fit each other or their buffers");
   if (!is_float(gate.kind()) || !is_float(up.kind())) need_quantized(x);
   auto op = std::make_unique<GatedOp>(std::move(gate), std::move(up));
@@ -240,8 +241,8 @@ void Program::prepare(const Batch& batch, const std::vector<int>& taps) {
     most_blocks = std::max(most_blocks, deepest / kPage + 1);
     if (chain < end) most_tail = std::max(most_tail, deepest / kPage + 1 - batch.lengths[s] / kPage);
   }
-  const size_t bytes = std::max(attention_scratch(most_blocks, most_tail, head_dim) + 64,
-                                static_cast<size_t>(width) * sizeof(float));
+  const size_t bytes =
+      std::max(attention_scratch(most_blocks, most_tail, head_dim) + 64, static_cast<size_t>(width) * sizeof(float));
   c.scratch.resize(static_cast<size_t>(pool_->threads()));
   for (Memory& memory : c.scratch)
     if (memory.size() < bytes) memory = Memory(bytes * 5 / 4);

@@ -24,14 +24,13 @@ struct Buffer {
   int width;
   Rows rows;
   int capacity = 0;
-  bool quantized = false;   // some op reads the twin
+  bool quantized = false;  // some op reads the twin
   Memory values, codes, scale, sum, offset32, offset128, outlier, outlier_value;
 
   float* row(int r) const { return values.as<float>() + static_cast<int64_t>(r) * width; }
   QuantView quant() const {
-    return {codes.as<int8_t>(),       scale.as<float>(),     sum.as<float>(),
-            offset32.as<int32_t>(),   offset128.as<int32_t>(), outlier.as<int32_t>(),
-            outlier_value.as<float>(), width};
+    return {codes.as<int8_t>(),      scale.as<float>(),     sum.as<float>(),           offset32.as<int32_t>(),
+            offset128.as<int32_t>(), outlier.as<int32_t>(), outlier_value.as<float>(), width};
   }
   void reserve(int count);
   void quantize_row(const Kernels& kernels, int r) const;
@@ -65,8 +64,8 @@ struct Span {
 struct Context {
   Batch batch;
   const Kernels* kernels = nullptr;
-  std::vector<int> sequence_of;   // [T]
-  std::vector<int64_t> slot_of;   // [T] where the row's keys and values go
+  std::vector<int> sequence_of;  // [T]
+  std::vector<int64_t> slot_of;  // [T] where the row's keys and values go
   std::vector<Span> spans;
   std::vector<std::vector<float>> cos, sin;  // per rope table [T, rotary/2]
   std::vector<Memory> scratch;               // per thread

@@ -9,9 +9,9 @@
 namespace paceline::avx512 {
 
 constexpr const char* kName = "avx512";
-constexpr int kRowBlock = 8;      // rows of activations per pass over a tile: 16 of 32 registers accumulate
-constexpr int kQueryBlock = 8;    // queries per pass over a block of keys
-constexpr int kWideBias = 128;    // dp_wide multiplies codes as 0..255; the accumulator starts at -128 * sum
+constexpr int kRowBlock = 8;    // rows of activations per pass over a tile: 16 of 32 registers accumulate
+constexpr int kQueryBlock = 8;  // queries per pass over a block of keys
+constexpr int kWideBias = 128;  // dp_wide multiplies codes as 0..255; the accumulator starts at -128 * sum
 
 using F = __m512;
 using I = __m512i;
@@ -29,8 +29,12 @@ inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline F fmax(F a, F b) { return _mm512_max_ps(a, b); }
 inline F fmin(F a, F b) { return _mm512_min_ps(a, b); }
 inline F fabs(F a) { return _mm512_abs_ps(a); }
-inline F less_then(F a, F b, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
-inline F load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline F less_then(F a, F b, F yes, F no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+inline F load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 inline F load_bf16(const uint16_t* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -60,7 +64,8 @@ inline I to_int(F a) { return _mm512_cvtps_epi32(a); }  // round to nearest, tie
 inline F power_of_two(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, iset(127)), 23)); }
 inline void store_i8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
 inline I isequence(uint32_t first) {
-  return _mm512_add_epi32(iset(static_cast<int>(first)), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  return _mm512_add_epi32(iset(static_cast<int>(first)),
+                          _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 inline I bits_xor(I a, I b) { return _mm512_xor_si512(a, b); }
 inline void istore(uint32_t* p, I a) { _mm512_storeu_si512(p, a); }

@@ -24,8 +24,8 @@ struct B {
   uint8_t v[64];
 };
 
-#define PACELINE_LANES(expression) \
-  F out;                           \
+#define PACELINE_LANES(expression)                      \
+  F out;                                                \
   for (int i = 0; i < 16; ++i) out.v[i] = (expression); \
   return out
 

@@ -191,7 +191,7 @@ def test_budgets_shrink_to_what_may_be_committed():
     engine.step()
     assert (len(one), one.room) == (4, 4)
     cut = limit(Budget(8, 8, 0.5), one, engine.cache, engine.parts.model)
-    assert (cut.nodes, cut.depth, cut.floor) == (3, 3, 0.5)
+    assert (cut.nodes, cut.depth, cut.floor) == (8, 3, 0.5)
     assert limit(Budget(2, 2), one, engine.cache, engine.parts.model) == Budget(2, 2)
     assert limit(Budget(0, 0), one, engine.cache, engine.parts.model).nodes == 0
 
