@@ -147,6 +147,9 @@ void Program::rotate_and_store(Heads heads) {
 }
 
 void Program::attention(Attention attention) {
+  if (attention.head_dim > 512 || attention.head_dim % 32 || attention.heads % attention.kv_heads ||
+      at(attention.q).width != attention.heads * attention.head_dim || at(attention.out).width != at(attention.q).width)
+    throw std::invalid_argument("heads do not fit the query or the output buffer");
   auto op = std::make_unique<AttentionOp>();
   op->q = &at(attention.q);
   op->out = &at(attention.out);
@@ -187,6 +190,7 @@ void check(const Batch& b, int vocab) {
   if (b.starts[0] != 0 || b.starts[b.sequences] != b.flat) fail("batch starts must run from 0 to the number of rows");
   for (int s = 0; s < b.sequences; ++s) {
     if (b.starts[s + 1] <= b.starts[s]) fail("every sequence needs at least one row");
+    if (b.starts[s + 1] > b.flat) fail("batch starts must run from 0 to the number of rows");
     if (b.lengths[s] < 0) fail("negative cache length");
     const int64_t end = static_cast<int64_t>(b.lengths[s]) + b.starts[s + 1] - b.starts[s];
     if ((end + kPage - 1) / kPage > b.pages_per_sequence) fail("page table is shorter than the sequence");
@@ -263,8 +267,18 @@ void Program::prepare(const Batch& batch, const std::vector<int>& taps) {
   }
 }
 
+// A cache made for another model has its heads elsewhere, or none.
+void Program::check_store(const KVStore& store) const {
+  for (const auto& op : ops_)
+    if (const auto* rotate = dynamic_cast<const RotateOp*>(op.get()))
+      if (rotate->h.layer < 0 || rotate->h.layer >= store.layers() || rotate->h.kv_heads != store.kv_heads() ||
+          rotate->h.head_dim != store.head_dim())
+        throw std::invalid_argument("the cache was made for another model");
+}
+
 void Program::run(const Batch& batch, const std::vector<int>& taps, int vocab) {
   check(batch, vocab);
+  check_store(*batch.store);
   prepare(batch, taps);
   seconds_.resize(ops_.size(), 0.0);
   if (heavy_after_.size() != ops_.size()) {

@@ -136,6 +136,7 @@ class Program {
 
  private:
   void need_quantized(int x);
+  void check_store(const KVStore& store) const;
   void prepare(const Batch& batch, const std::vector<int>& taps);
   void push(std::unique_ptr<Op> op, int writes);
 
