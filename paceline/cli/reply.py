@@ -81,7 +81,7 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
 
 
 def _plain_seconds(llm: LLM, completion: Completion) -> float:
-    """Measure plain decoding behind the reply's own text; the engine's share of a round is the same with and without."""
+    """Measure plain decoding behind the reply's own text; the engine's share of a round is the same in both."""
     rounds = max(completion.tally.rounds - 1, 1)
     round_seconds = max(completion.timing.decode_seconds / rounds, 1e-4)
     repeats = min(max(int(_REPEATING_SECONDS / round_seconds), 8), 30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,32 +16,22 @@ def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[
 
 
 def round_of(
-    settled: tuple[Event, Verdict | None], share: Part, names: tuple[str, ...], seconds: tuple[float, float, float]
-) -> Event:
-    """Return the event with its round; `seconds` are those of drafting, of the target, and the rest."""
-    event, verdict = settled
-    draft_seconds, verify_seconds, other_seconds = seconds
-    if verdict is None:
-        drafted = accepted = np.zeros(0, np.int32)
-        by_source: dict[str, tuple[int, int]] = {}
-    else:
-        depths = share.draft.tree.depths()
-        drafted = np.bincount(depths, minlength=1)[1:].astype(np.int32)
+    event: Event, verdict: Verdict | None, share: Part, names: tuple[str, ...], seconds: tuple[float, float, float]
+) -> Round:
+    """Return what a round did to one sequence; `seconds` are those of drafting, of the target, and the rest."""
+    drafted = accepted = np.zeros(0, np.int32)
+    by_source: dict[str, tuple[int, int]] = {}
+    if verdict is not None:
+        drafted = np.bincount(share.draft.tree.depths(), minlength=1)[1:].astype(np.int32)
         accepted = np.zeros_like(drafted)
         accepted[: len(verdict.nodes)] = 1
-        kept = share.draft.source[list(verdict.nodes)]
+        guessed, kept = share.draft.source[1:], share.draft.source[list(verdict.nodes)]
         by_source = {
-            name: (int((share.draft.source[1:] == i).sum()), int((kept == i).sum()))
+            name: (int((guessed == i).sum()), int((kept == i).sum()))
             for i, name in enumerate(names)
-            if (share.draft.source[1:] == i).any()
+            if (guessed == i).any()
         }
-    censored = event.finish_reason is not None
-    return replace(
-        event,
-        round=Round(
-            drafted, accepted, by_source, len(event.tokens), censored, draft_seconds, verify_seconds, other_seconds
-        ),
-    )
+    return Round(drafted, accepted, by_source, len(event.tokens), event.finish_reason is not None, *seconds)
 
 
 @dataclass(slots=True)

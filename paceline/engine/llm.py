@@ -144,7 +144,7 @@ class LLM:
     def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
         """Measure what one token's forward costs without speculation behind `tokens`, by default the latest reply's.
 
-        The median of `repeats` forwards after a few to warm up; what the cache still holds of `tokens` is not read again.
+        The median of `repeats` forwards after a few to warm up; what the cache still holds is not read again.
         """
         text = list(self._latest if tokens is None else tokens) or [0]
         cache = self.engine.cache

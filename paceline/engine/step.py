@@ -6,7 +6,7 @@ plain decode step a tree of one node, a verification a tree of guesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from paceline.control.base import Controller
@@ -50,11 +50,14 @@ def step(parts: Parts) -> list[Event]:
     packed = perf_counter()
     out = parts.model.forward(batch, parts.cache)
     verified = perf_counter()
-    events = [settle(parts, share, out.logits) for share in shares]
+    settlements = [settle(parts, share, out.logits) for share in shares]
     ended = perf_counter()
     spent = (drafted - decided, verified - packed, (decided - started) + (packed - drafted) + (ended - verified))
     names = parts.drafter.sources
-    return [round_of(event, share, names, spent) for event, share in zip(events, shares, strict=True)]
+    rounds = [round_of(e, verdict, s, names, spent) for (e, verdict), s in zip(settlements, shares, strict=True)]
+    for share, round in zip(shares, rounds, strict=True):
+        parts.controller.observe(share.sequence.id, round)
+    return [replace(event, round=round) for (event, _), round in zip(settlements, rounds, strict=True)]
 
 
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
