@@ -271,11 +271,7 @@ def test_a_round_counts_a_tree_by_depth_and_source():
     one.cache = engine.cache.open()
     _, (part,) = pack([one], [draft], engine.cache, CHUNK)
     assert part.rows == slice(0, 5)
-    (event,) = engine_events(part, Verdict((1, 3), 9))
-    assert event.round.drafted.tolist() == [2, 1, 1]
-    assert event.round.accepted.tolist() == [1, 1, 0]
-    assert event.round.by_source == {"a": (2, 1), "b": (2, 1)}
-
-
-def engine_events(part, verdict):
-    yield round_of((Event(0, (1, 3, 9), ""), verdict), part, ("a", "b"), (0.1, 0.2, 0.3))
+    round = round_of(Event(0, (1, 3, 9), ""), Verdict((1, 3), 9), part, ("a", "b"), (0.1, 0.2, 0.3))
+    assert round.drafted.tolist() == [2, 1, 1]
+    assert round.accepted.tolist() == [1, 1, 0]
+    assert round.by_source == {"a": (2, 1), "b": (2, 1)}
