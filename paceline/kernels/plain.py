@@ -197,4 +197,5 @@ class PlainOps:
         """The slots of a sequence's committed tokens, then of its tree's nodes."""
         rows = self._spans()[sequence]
         places = np.arange(self.batch.lengths[sequence] + rows.stop - rows.start)
-        return self.batch.tables[sequence, places // 32].astype(np.int64) * 32 + places % 32
+        pages = self.batch.tables[sequence, places // 32].astype(np.int64)
+        return np.asarray(pages * 32 + places % 32)
