@@ -107,6 +107,34 @@ def _q6_k(b: Bytes) -> Floats:
     return (_half(b[:, 208:]) * scale)[..., None] * codes
 
 
+_IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _iq4_nl(b: Bytes) -> Floats:
+    return _half(b[:, :2]) * _IQ4_NL[_nibbles(b[:, 2:])]
+
+
+def _pairs(b: Bytes) -> Bytes:
+    """Split uint8 [n, 64] into two-bit codes [n, 2, 4, 32]: halves of 128, then the four shifts of their 32 bytes."""
+    codes: Bytes = (b.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & np.uint8(3)
+    return codes
+
+
+def _q2_k(b: Bytes) -> Floats:
+    codes = _pairs(b[:, 16:80]).reshape(-1, 16, 16).astype(np.float32)
+    scale = _half(b[:, 80:82]) * (b[:, :16] & 15).astype(np.float32)
+    low = _half(b[:, 82:84]) * (b[:, :16] >> 4).astype(np.float32)
+    return scale[..., None] * codes - low[..., None]
+
+
+def _q3_k(b: Bytes) -> Floats:
+    high = (b[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    codes = _pairs(b[:, 32:96]).astype(np.int8) - np.where(high.reshape(-1, 2, 4, 32) == 0, np.int8(4), np.int8(0))
+    top = (b[:, None, 104:108] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+    scale = (_nibbles(b[:, 96:104]) | top.reshape(-1, 16) << 4).astype(np.float32) - 32
+    return (_half(b[:, 108:110]) * scale)[..., None] * codes.reshape(-1, 16, 16).astype(np.float32)
+
+
 _UNPACK: dict[GgmlType, Callable[[Bytes], Floats]] = {
     GgmlType.F32: _f32,
     GgmlType.F16: _half,
@@ -119,4 +147,7 @@ _UNPACK: dict[GgmlType, Callable[[Bytes], Floats]] = {
     GgmlType.Q4_K: _q4_k,
     GgmlType.Q5_K: _q5_k,
     GgmlType.Q6_K: _q6_k,
+    GgmlType.Q2_K: _q2_k,
+    GgmlType.Q3_K: _q3_k,
+    GgmlType.IQ4_NL: _iq4_nl,
 }

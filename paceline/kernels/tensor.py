@@ -104,6 +104,9 @@ SUPPORTED = (
     GgmlType.Q4_K,
     GgmlType.Q5_K,
     GgmlType.Q6_K,
+    GgmlType.Q2_K,
+    GgmlType.Q3_K,
+    GgmlType.IQ4_NL,
 )
 
 

@@ -78,13 +78,13 @@ def test_released_tensors_stay_readable_and_the_file_may_close_under_them(tmp_pa
 
 
 def test_an_unsupported_type_is_refused_when_used_by_name(tmp_path):
-    path = write_gguf(tmp_path / "a.gguf", {}, {"odd": (GgmlType.IQ4_NL, (32,), b"\0" * 18), "good": np.ones(4)})
+    path = write_gguf(tmp_path / "a.gguf", {}, {"odd": (GgmlType.Q8_1, (32,), b"\0" * 36), "good": np.ones(4)})
     file = GgufFile.open(path)
     assert file.has("odd")
     assert file.tensor("good") is not None
     assert file.tensor("none") is None
     for use in (lambda: file.tensor("odd"), file.require_supported):
-        with pytest.raises(UnsupportedModel, match=r"`odd`.*Q4_K.*`IQ4_NL`"):
+        with pytest.raises(UnsupportedModel, match=r"`odd`.*Q4_K.*`Q8_1`"):
             use()
 
 
