@@ -36,8 +36,8 @@ FAMILIES = {
         ("qwen3.attention.key_length", "qwen3.attention.value_length"), 64), True),
     "smollm3": ("smollm3", {"layers": 4, "width": 64, "heads": 2, "kv_heads": 2}, {}, True),
     "gemma3": ("gemma3", {"layers": 3, "width": 64, "heads": 4, "kv_heads": 1}, {
-        "gemma3.attention.sliding_window_pattern": 3, "gemma3.final_logit_softcapping": 3.0,
-        "gemma3.attn_logit_softcapping": 5.0}, True),
+        "gemma3.rope.freq_base": 1e6, "gemma3.attention.sliding_window_pattern": 3,
+        "gemma3.final_logit_softcapping": 3.0, "gemma3.attn_logit_softcapping": 2.0}, True),
     "wide": ("llama", {"width": 256, "heads": 8, "kv_heads": 2, "ffn": 512}, {}, False),
 }  # fmt: skip
 
@@ -109,7 +109,7 @@ def write_model(path: Path, name: str, kind: GgmlType = GgmlType.F32, *, seed: i
     for key, tensor in tensors.items():
         if not isinstance(tensor, np.ndarray):
             values = np.frombuffer(tensor[2], np.float32).reshape(tensor[1])
-            tensors[key] = quantised(values * (3 if "output" not in key else 1), kind)
+            tensors[key] = quantised(values, kind)
     return write_gguf(path, metadata, tensors)
 
 
