@@ -5,6 +5,7 @@
 // that cannot win: the result is that of sample/draw.py's plain twin, which looks at everything.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <cfloat>
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "dispatch.h"
@@ -39,11 +41,18 @@ struct Draw {
   int64_t position;
 };
 
-// The best instruction set's noise: its words are the same on every one.
-void noise(const Draw& d, int block, uint32_t* words, uint32_t stream = 0) {
-  static const Kernels* kernels = available_kernels().front();
-  kernels->philox(d.seed, stream, static_cast<uint64_t>(d.position), static_cast<uint32_t>(block * (kBlock / 4)),
-                  words);
+// A draw takes the best instruction set's noise whatever PACELINE_ISA says: words are whole-number arithmetic, the same
+// on every path, which tests/native/test_noise_isas.py shows.
+const Kernels& noise_kernels(const std::string& isa = "") {
+  static const std::vector<const Kernels*> available = available_kernels();
+  if (isa.empty()) return *available.front();
+  for (const Kernels* kernels : available)
+    if (isa == kernels->name) return *kernels;
+  throw std::invalid_argument("this processor does not run `" + isa + "`");
+}
+
+void noise(const Kernels& kernels, const Draw& d, int block, uint32_t* words, uint32_t stream = 0) {
+  kernels.philox(d.seed, stream, static_cast<uint64_t>(d.position), static_cast<uint32_t>(block * (kBlock / 4)), words);
 }
 
 // Where a token of a block finds its word.
@@ -301,8 +310,9 @@ class Row {
 
   // argmax of logit / temperature + noise over the tokens at or above a rank.
   int race(const Draw& d, uint64_t least_rank) const {
+    static const Kernels& kernels = noise_kernels();
     uint32_t words[kBlock];
-    noise(d, argmax_ / kBlock, words);
+    noise(kernels, d, argmax_ / kBlock, words);
     int winner = argmax_;
     double best = static_cast<double>(x_[argmax_]) / d.temperature + gumbel(words[place(argmax_)]);
     const int32_t least_key = key_in(least_rank);
@@ -315,7 +325,7 @@ class Row {
       const double room = 32.0 - (best - score) * 1.4426950408889634 + slack;
       if (room < -1.0) continue;
       const uint32_t least = room >= 31.0 ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
-      noise(d, static_cast<int>(b), words);
+      noise(kernels, d, static_cast<int>(b), words);
       if (!any_reaches(words, least)) continue;
       const int first = static_cast<int>(b) * kBlock, end = std::min(n_, first + kBlock);
       for (int id = first; id < end; ++id) {
@@ -366,16 +376,17 @@ void bind_sampling(nb::module_& m) {
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "int32 [n], best first: the tokens of the law");
   m.def(
       "philox",
-      [](uint64_t seed, uint32_t stream, int64_t position, int count) {
+      [](uint64_t seed, uint32_t stream, int64_t position, int count, const std::string& isa) {
+        const Kernels& kernels = noise_kernels(isa);
         std::vector<uint32_t> words(static_cast<size_t>(count));
         uint32_t block[kBlock];
         for (int v = 0; v < count; ++v) {
-          if (v % kBlock == 0) noise({0, 0, 0, 0, seed, position}, v / kBlock, block, stream);
+          if (v % kBlock == 0) noise(kernels, {0, 0, 0, 0, seed, position}, v / kBlock, block, stream);
           words[static_cast<size_t>(v)] = block[place(v)];
         }
         return array_of(words);
       },
-      "seed"_a, "stream"_a, "position"_a, "count"_a, "uint32 [count]: the word of each token");
+      "seed"_a, "stream"_a, "position"_a, "count"_a, "isa"_a = "", "uint32 [count]: the word of each token");
 }
 
 }  // namespace paceline
