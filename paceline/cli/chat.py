@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import typer
 
 from paceline.cli import options as o
 from paceline.cli.generate import decode
-from paceline.config import LLMConfig
 from paceline.errors import ContextOverflow, PacelineError
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ A line that ends in \\ goes on in the next one. Ctrl-C stops a reply."""
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def chat(
+    ctx: typer.Context,
     model: o.Model = o.CONFIG.model,
     quant: o.Quant = o.CONFIG.quant,
     context: o.Context = o.CONFIG.context,
@@ -55,30 +55,11 @@ def chat(
 
     Example: paceline chat --system "Answer in one sentence."
     """
-    settings = {
-        "quant": quant,
-        "context": context,
-        "draft_tokens": draft_tokens,
-        "draft_quant": draft_quant,
-        "verify": verify,
-        "control": control,
-        "threads": threads,
-    }
-    LLMConfig.of(model=model, draft=draft, **settings)
-    params = o.params_of(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        stop=stop,
-        ignore_eos=ignore_eos,
-    )
+    config, params = o.chosen(ctx.params)
 
     from paceline.engine.llm import LLM
 
-    llm = LLM(model, draft=draft, progress=True, **settings)
+    llm = LLM(**asdict(config), progress=True)
     conversation = Conversation(llm, params, system)
     if sys.stdin.isatty():
         drafters = ", ".join(llm.setup.drafters) or "nobody"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from paceline.cli import options as o
-from paceline.config import LLMConfig
 from paceline.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -29,6 +29,7 @@ _EXAMPLES = """\
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 def generate(
+    ctx: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(help="What to reply to; read from stdin if absent or `-`.", show_default=False)
     ] = None,
@@ -63,26 +64,7 @@ def generate(
     """
     if raw and system is not None:
         raise UsageError("--system needs the chat template, and --raw leaves it out", hint="drop one of the two")
-    settings = {
-        "quant": quant,
-        "context": context,
-        "draft_tokens": draft_tokens,
-        "draft_quant": draft_quant,
-        "verify": verify,
-        "control": control,
-        "threads": threads,
-    }
-    LLMConfig.of(model=model, draft=draft, **settings)
-    params = o.params_of(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        stop=stop,
-        ignore_eos=ignore_eos,
-    )
+    config, params = o.chosen(ctx.params)
     text = read_prompt(prompt, raw=raw)
 
     from paceline.cli.main import INTERRUPTED
@@ -91,7 +73,7 @@ def generate(
     from paceline.engine.llm import LLM
     from paceline.stream import IncrementalDecoder
 
-    llm = LLM(model, draft=draft, progress=True, **settings)
+    llm = LLM(**asdict(config), progress=True)
     if raw:
         reply = llm.stream(text, params)
     else:

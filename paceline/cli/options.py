@@ -1,8 +1,13 @@
-"""The options that `generate` and `chat` share. Their defaults are those of `LLMConfig` and `SamplingParams`."""
+"""The options that `generate` and `chat` share. Their defaults are those of `LLMConfig` and `SamplingParams`.
+
+A command lists them in its signature, which is how typer learns of them, and reads them all at once with `chosen`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any
 
 import typer
 
@@ -92,29 +97,16 @@ Threads = Annotated[
 ]
 
 
-def params_of(
-    *,
-    max_tokens: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int,
-    stop: list[str] | None,
-    ignore_eos: bool,
-) -> SamplingParams:
-    """Gather sampling settings and check them before a model is loaded."""
+def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
+    """Sort a command's options, `ctx.params`, into how to load and how to draw; check both before a model is loaded."""
     from paceline.sample.params import validate
 
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        stop=tuple(stop or ()),
-        ignore_eos=ignore_eos,
-    )
+    config = LLMConfig.of(**_of(LLMConfig, options))
+    params = SamplingParams(**_of(SamplingParams, {**options, "stop": tuple(options["stop"] or ())}))
     validate(params)
-    return params
+    return config, params
+
+
+def _of(kind: type[LLMConfig | SamplingParams], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are fields of a dataclass; a field without an option keeps its default."""
+    return {field.name: options[field.name] for field in fields(kind) if field.name in options}
