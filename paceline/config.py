@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from paceline.errors import UsageError
 
+DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 CONTROLS = ("fixed",)
 VERIFIERS = ("coupled",)
@@ -20,7 +21,7 @@ class LLMConfig:
     linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's, which never changes the output.
     """
 
-    model: str = "smollm2-135m"
+    model: str = DEFAULT_MODEL
     draft: str = "auto"
     draft_tokens: int = 4
     control: str = "fixed"

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.draft.base import empty_draft
-from paceline.model.cache import PAGE, PagedCache
+from paceline.kernels.ops import PAGE
+from paceline.model.cache import PagedCache
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, TokenTree, Verdict, View
 

@@ -19,10 +19,11 @@ from paceline.bench import floor, forward, machine, replies, report, speculate
 from paceline.bench.bars import judge
 from paceline.bench.peer import Peer, PeerError
 from paceline.bench.session import Plan, Progress, Session
+from paceline.config import DEFAULT_MODEL
 from paceline.engine.llm import LLM
 from paceline.errors import PacelineError, UsageError
 from paceline.kernels.native import native, new_pool
-from paceline.model.sources import DEFAULT_MODEL, known_models, resolve
+from paceline.model.sources import known_models, resolve
 from paceline.types import Json
 
 Suite = Callable[[Session, Json, Progress], None]

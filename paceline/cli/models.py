@@ -23,7 +23,8 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
     A table on a terminal; in a pipe one line a model: name, bytes, licence, path (empty if it is not here), with
     tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf].
     """
-    from paceline.model.sources import DEFAULT_MODEL, known_models, models_folder
+    from paceline.config import DEFAULT_MODEL
+    from paceline.model.sources import known_models, models_folder
 
     records = known_models()
     if as_json:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from paceline.types import Floats
 
+PAGE = 32  # tokens per page of keys and values; kPage in native/kernels.h
 Rows = Any  # a handle to f32 [rows, width]; rows follow the batch
 
 

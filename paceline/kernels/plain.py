@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.kernels.ops import HeadShape, Linear, Rows
+from paceline.kernels.ops import PAGE, HeadShape, Linear, Rows
 from paceline.types import Batch, Floats, Ints
 
 Array = npt.NDArray[Any]
@@ -90,7 +90,7 @@ class PlainStore:
 
     def __init__(self, layers: int, kv_heads: int, head_dim: int, pages: int, dtype: Any) -> None:
         self.pages = pages
-        self.keys = np.zeros((layers, pages * 32, kv_heads, head_dim), dtype)
+        self.keys = np.zeros((layers, pages * PAGE, kv_heads, head_dim), dtype)
         self.values = np.zeros_like(self.keys)
 
     def copy_tokens(self, source: npt.NDArray[np.int64], to: npt.NDArray[np.int64]) -> None:
@@ -98,7 +98,7 @@ class PlainStore:
             self.keys[:, b], self.values[:, b] = self.keys[:, a], self.values[:, a]
 
     def copy_page(self, source: int, to: int) -> None:
-        a, b = slice(32 * source, 32 * source + 32), slice(32 * to, 32 * to + 32)
+        a, b = (slice(PAGE * page, PAGE * (page + 1)) for page in (source, to))
         self.keys[:, b], self.values[:, b] = self.keys[:, a], self.values[:, a]
 
 
@@ -197,5 +197,5 @@ class PlainOps:
         """The slots of a sequence's committed tokens, then of its tree's nodes."""
         rows = self._spans()[sequence]
         places = np.arange(self.batch.lengths[sequence] + rows.stop - rows.start)
-        pages = self.batch.tables[sequence, places // 32].astype(np.int64)
-        return np.asarray(pages * 32 + places % 32)
+        pages = self.batch.tables[sequence, places // PAGE].astype(np.int64)
+        return np.asarray(pages * PAGE + places % PAGE)

@@ -1,6 +1,6 @@
 """Who owns which page of keys and values.
 
-A page holds 32 tokens. A sequence owns a list of pages; pages are counted, so sequences share a common prefix, and
+A page holds `PAGE` tokens. A sequence owns a list of pages; pages are counted, so sequences share a common prefix, and
 full pages stay findable by their content until their room is needed. Knows slots, never what is stored in them.
 
 Invariant: a sequence's last committed token is not in the cache; its next forward brings it.
@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import ContextOverflow
+from paceline.kernels.ops import PAGE
 from paceline.types import Ints
-
-PAGE = 32
 
 
 class Store(Protocol):

@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from paceline.config import QUANTS
 from paceline.errors import UnsupportedModel
 from paceline.kernels.dequantize import dequantize
 from paceline.kernels.native import choose_isa, native
-from paceline.kernels.ops import Linear
+from paceline.kernels.ops import PAGE, Linear
 from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import Tensor
-from paceline.model.cache import PAGE, PagedCache
+from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Floats, Forward
-
-QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 
 
 class NativeModel:

@@ -16,9 +16,8 @@ import platformdirs
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
 from paceline.model.download import from_hub, from_index, hub_errors, is_verified, sha256
 
-__all__ = ["DEFAULT_MODEL", "Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
+__all__ = ["Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
 
-DEFAULT_MODEL = "smollm2-135m"
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _FOLDER_FILES = (
     "config.json",

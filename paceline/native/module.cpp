@@ -164,6 +164,7 @@ NB_MODULE(_native, m) {
             return bits;
           },
           "layer"_a, "slot"_a, "f16 bits of one token's keys and values, interleaved; for tests");
+  m.attr("PAGE") = kPage;
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const Kernels* kernels : available_kernels()) names.emplace_back(kernels->name);

@@ -7,8 +7,9 @@ import pytest
 from paceline.bench.__main__ import SUITES, main, parse, subjects
 from paceline.bench.session import Plan, Session
 from paceline.bench.speculate import first_difference
+from paceline.config import DEFAULT_MODEL
 from paceline.kernels.native import native, new_pool
-from paceline.model.sources import DEFAULT_MODEL, known_models
+from paceline.model.sources import known_models
 
 
 def has_model():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fake_hub import serve
 
+from paceline.config import DEFAULT_MODEL
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, UsageError
 from paceline.model import download, sources
 from paceline.model.sources import Known, known_models, models_folder, resolve, sha256
@@ -47,7 +48,7 @@ def finals(home):
 
 def test_the_pinned_models_are_those_of_the_contract(monkeypatch):
     monkeypatch.undo()
-    assert sources.DEFAULT_MODEL in sources.KNOWN
+    assert DEFAULT_MODEL in sources.KNOWN
     assert {"smollm2-135m", "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"} == set(sources.KNOWN)
     for known in sources.KNOWN.values():
         assert len(known.sha256) == 64

@@ -7,6 +7,7 @@ import pytest
 from tiny import ISAS, pool_of, random_tree, root_path, same
 
 from paceline.kernels.native import native
+from paceline.kernels.ops import PAGE
 from paceline.kernels.tape import Tape
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
@@ -167,6 +168,10 @@ def test_a_row_is_the_same_bits_in_every_company(isa):
         same(np.delete(got, [40, 41], 0), want, "beside a refused branch")
         own = threaded.new_cache(128)
         same(threaded.feed(own, own.open(), tokens), want, "three threads")
+
+
+def test_a_page_is_as_long_in_python_as_in_the_kernels():
+    assert native().PAGE == PAGE
 
 
 def test_the_checks_notice_a_window_off_by_one_and_a_visible_sibling(monkeypatch):
