@@ -14,6 +14,7 @@ from jinja2.exceptions import SecurityError
 
 from paceline.errors import ModelFileError, UsageError
 from paceline.sandbox import ChatRefused, OverLimit, Sandbox
+from paceline.tokenizer import Tokenizer
 
 MAX_SOURCE = 1 << 20  # characters of template
 _RAW = "write the whole prompt yourself and leave the template out: --raw"
@@ -105,3 +106,30 @@ class ChatTemplate:
             raise UsageError(
                 f"the model's chat template cannot render these messages: `{error or type(error).__name__}`", hint=_RAW
             ) from error
+
+
+# A noncharacter, which no text for interchange may hold; put inside the names of control tokens that a message spells.
+_BREAK = "\ufdd0"
+
+
+def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Return a conversation's token ids, ready for the reply; control tokens are only those the template wrote.
+
+    A name of a control token inside a message is cut in two before rendering and each part encoded by itself, so that
+    the text stays what the user typed and steers nothing.
+    """
+    names = [name for name in tokenizer.special_texts() if len(name) > 1]
+    safe = [{**message, "content": _defused(message.get("content", ""), names)} for message in messages]
+    first, *rest = template.render(safe).split(_BREAK)
+    ids = tokenizer.encode(first, parse_special=True)
+    for part in rest:
+        ids += tokenizer.encode(part, parse_special=True, add_bos=False)
+    return ids
+
+
+def _defused(text: str, names: list[str]) -> str:
+    text = text.replace(_BREAK, "")
+    for name in names:
+        if name in text:
+            text = text.replace(name, name[0] + _BREAK + name[1:])
+    return text

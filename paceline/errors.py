@@ -7,6 +7,7 @@
     ├── UnsupportedModel       a sound file whose architecture, tensor type or tokenizer is not supported
     ├── VocabMismatch          drafter and target do not share one vocabulary
     ├── ContextOverflow        prompt and output do not fit the model's context or the cache
+    ├── NumericalError         a model put out logits that nothing can be drawn from
     ├── DownloadError          the network or the disk did not let a file arrive whole
     └── NativeUnavailable      the compiled kernels are missing or cannot run on this processor
 
@@ -47,6 +48,10 @@ class VocabMismatch(PacelineError):
 
 
 class ContextOverflow(PacelineError):
+    pass
+
+
+class NumericalError(PacelineError):
     pass
 
 

@@ -129,6 +129,11 @@ class Tokenizer:
         except ValueError:
             return None
 
+    def special_texts(self) -> list[str]:
+        """Return the names of the tokens that control the model."""
+        kinds = self._vocabulary.kinds
+        return [text for text, kind in zip(self._vocabulary.tokens, kinds, strict=True) if kind in _SPECIAL and text]
+
     def is_special(self, token: int) -> bool:
         """Tell whether the token controls the model and stands for no text."""
         return self._vocabulary.kinds[self._check(token)] in _SPECIAL

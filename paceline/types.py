@@ -12,9 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from paceline.errors import PacelineError
+
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "error"]
 
 _CHAIN = np.arange(-1, 1 << 16, dtype=np.int32)  # parents of the longest chain anybody forwards
 
@@ -158,7 +160,10 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of one sequence as the controller, metrics and benchmarks see it."""
+    """One round of one sequence as the controller, metrics and benchmarks see it.
+
+    The seconds are the round's, divided by the sequences that shared it.
+    """
 
     drafted: Ints  # int32 [depth]: nodes guessed at each depth, depth 1 first
     accepted: Ints  # int32 [depth]: nodes kept at each depth
@@ -172,13 +177,18 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a round made known about one request; exactly one event of a request has a finish reason."""
+    """What a round made known about one request; exactly one event of a request has a finish reason.
+
+    `is_cut`: the text ends inside a character, shown as U+FFFD. `error` comes with the finish reason "error".
+    """
 
     request: int
     tokens: tuple[int, ...]
     text: str
     sources: tuple[str, ...] = ()  # who guessed each token; "" for the target's own
     finish_reason: FinishReason | None = None
+    is_cut: bool = False
+    error: PacelineError | None = None
     round: Round | None = None
 
 

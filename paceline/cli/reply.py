@@ -22,15 +22,15 @@ def play(reply: Reply, screen: Screen | None) -> bool:
     with Interrupt() as interrupt:
         try:
             for event in reply:
-                if interrupt.pressed:
-                    break
-                if not event.tokens:  # a piece of a long prompt
+                if event.tokens:
+                    notice.clear()
+                    if screen is not None:
+                        screen.show(event.tokens, event.sources, event.text)
+                else:  # a piece of a long prompt
                     read += 1
                     notice.show(f"reading the prompt {'·' * read}")
-                    continue
-                notice.clear()
-                if screen is not None:
-                    screen.show(event.tokens, event.sources, event.text)
+                if interrupt.pressed:
+                    break
         finally:
             cast("Generator[Event]", reply.events).close()  # gives back what the request holds
             notice.clear()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.draft.base import empty_draft
+from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
@@ -53,8 +54,10 @@ class ModelDrafter:
             self._read(views[i])
         guesses: dict[int, list[int]] = {i: [] for i in active}
         while active:
-            self._guess_one(views, active, guesses)
-            active = [i for i in active if len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)]
+            broken = self._guess_one(views, active, guesses)
+            active = [
+                i for i in active if i not in broken and len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)
+            ]
         return [self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)]
 
     def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
@@ -104,7 +107,9 @@ class ModelDrafter:
             start = self.cache.length(state.cache)
             self._extend([state.cache], [view.tokens[start : start + CHUNK]], wanted=0)
 
-    def _guess_one(self, views: Seq[View], active: Seq[int], guesses: dict[int, list[int]]) -> None:
+    def _guess_one(self, views: Seq[View], active: Seq[int], guesses: dict[int, list[int]]) -> list[int]:
+        """Add a token to each active sequence's guesses; return those for which none could be drawn."""
+        broken = list[int]()
         states = [self._states[views[i].id] for i in active]
         feeds = []
         for i, state in zip(active, states, strict=True):
@@ -113,9 +118,14 @@ class ModelDrafter:
         logits = self._extend([state.cache for state in states], feeds, wanted=1)
         for row, (i, state) in enumerate(zip(active, states, strict=True)):
             position = len(views[i].tokens) + len(guesses[i])
-            token = draw(logits[row], views[i].params, position)
+            try:
+                token = draw(logits[row], views[i].params, position)
+            except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                broken.append(i)
+                continue
             guesses[i].append(token)
             state.guesses.append(token)
+        return broken
 
     def _extend(self, caches: list[int], feeds: list[Ints], *, wanted: int) -> np.ndarray:
         trees = [TokenTree.chain(feed) for feed in feeds]

@@ -34,7 +34,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One reply. `text_incomplete`: it was cut inside a character, which shows as U+FFFD."""
+    """One reply. `is_cut`: its text ends inside a character, which shows as U+FFFD."""
 
     setup: Setup
     text: str
@@ -44,7 +44,7 @@ class Completion:
     tally: Tally
     timing: Timing
     sources: tuple[str, ...] = field(default=(), repr=False)
-    text_incomplete: bool = False
+    is_cut: bool = False
 
     @property
     def tokens_per_second(self) -> float:

@@ -39,7 +39,12 @@ class Engine:
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
 
     def add(self, request: Request) -> None:
-        """Queue a request.
+        """Queue a request; refuses what `check` refuses."""
+        self.check(request)
+        self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that cannot run.
 
         Raises:
             UsageError: the prompt is empty, has ids outside the vocabulary, or a setting is out of range.
@@ -61,7 +66,6 @@ class Engine:
             )
         if self.parts.scheduler.find(request.id) is not None:
             raise UsageError(f"a request with id `{request.id}` is running already")
-        self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Nothing happens if no request is there."""

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from paceline.chat import ChatTemplate
+from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
-from paceline.control.fixed import FixedController
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
-from paceline.engine.loading import Loaded, load_drafter, load_target
+from paceline.engine.loading import CONTROLLERS, VERIFIERS, Loaded, load_drafter, load_target
 from paceline.engine.sequence import Request
 from paceline.engine.step import CHUNK
 from paceline.kernels.native import new_pool
 from paceline.model.flatten import flatten
-from paceline.types import Event, SamplingParams, TokenTree
-from paceline.verify.coupled import CoupledVerifier
+from paceline.types import Event, FinishReason, SamplingParams, TokenTree
 
 Message = Mapping[str, str]
 DEFAULTS = LLMConfig()
 
 
-@dataclass(slots=True)
 class Reply:
-    """A reply in the making: iterate over its events; `completion` is there once they end, or early on `close`."""
+    """A reply in the making: iterate over its events once; `completion` is the reply as far as it has come."""
 
-    events: Iterator[Event]
-    _finish: Callable[[], Completion]
-    _completion: Completion | None = field(default=None)
+    def __init__(self, events: Iterator[Event], finish: Callable[[], Completion]) -> None:
+        self.events = events
+        self._finish = finish
 
     def __iter__(self) -> Iterator[Event]:
         return self.events
 
     @property
     def completion(self) -> Completion:
-        """Return the reply as far as it has come."""
+        """Return the reply so far; after the last event, the whole one."""
         return self._finish()
 
 
@@ -73,18 +71,23 @@ class LLM:
         self.tokenizer = self._target.tokenizer
         self.context = self._target.context
         drafter = load_drafter(self.config, self._target, pool, progress=progress)
+        verifier = VERIFIERS[self.config.verify]()
+        controller = CONTROLLERS[self.config.control](self.config.draft_tokens)
         self.engine = Engine(
             self._target.model,
             self.tokenizer,
             drafter,
-            FixedController(self.config.draft_tokens),
-            CoupledVerifier(),
+            controller,
+            verifier,
             context=self.context,
             slots=self.config.slots,
         )
-        self.setup = Setup(self._target.name, drafter.sources, "coupled", self.config.control)
+        self.setup = Setup(self._target.name, drafter.sources, verifier.name, self.config.control)
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
+        self._records: dict[int, _Record] = {}
+        self._ended = deque[int]()
+        self._lock = threading.Lock()  # one round at a time, whoever asks for it
         self._template: ChatTemplate | None = None
         self._latest: list[int] = []  # tokens of the latest streamed reply, its prompt first
 
@@ -103,20 +106,22 @@ class LLM:
         return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
 
     def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False) -> Reply:
-        """Reply to one prompt, event by event. Closing the iterator early cancels the request."""
+        """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
+
+        Several replies may be open at once and share rounds, whoever is read first.
+        """
         ids = self.encode(prompt, chat=chat)
-        record = _Record(next(self._ids), ids)
-        self.engine.add(Request(record.id, ids, params or SamplingParams()))
+        request = Request(next(self._ids), ids, params or SamplingParams())
+        self.engine.check(request)
+        record = _Record(request)
 
         def events() -> Iterator[Event]:
+            self._start(record)
             try:
-                while record.finish_reason is None:
-                    for event in self.engine.step():
-                        if event.request == record.id:
-                            record.add(event)
-                            yield event
+                while event := self._next(record):
+                    yield event
             finally:
-                self.engine.cancel(record.id)
+                self._stop(record)
                 self._latest = [*ids, *record.tokens]
 
         return Reply(events(), lambda: record.completion(self.setup, self.load_seconds))
@@ -128,16 +133,19 @@ class LLM:
     # ---- text
 
     def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
-        """Return token ids; special tokens written out in a text are plain text unless the template put them there."""
+        """Return token ids; names of control tokens in a text are plain text, whoever wrote them."""
         if not isinstance(prompt, str):
             return [int(token) for token in prompt]
         return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.tokenizer.encode(prompt)
 
     def encode_chat(self, messages: Seq[Message]) -> list[int]:
-        """Return the conversation in the model's chat template, ready for the assistant's reply."""
+        """Return the conversation in the model's chat template, ready for the assistant's reply.
+
+        Only what the template wrote itself becomes control tokens: their names inside a message stay plain text.
+        """
         if self._template is None:
             self._template = ChatTemplate.of(self.tokenizer)
-        return self.tokenizer.encode(self._template.render(messages), parse_special=True)
+        return encode_chat(self.tokenizer, self._template, messages)
 
     # ---- measuring
 
@@ -164,30 +172,69 @@ class LLM:
         finally:
             cache.release(sequence)
 
+    # ---- rounds
+
     def _finish_all(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
-        records = {}
+        records = [_Record(Request(next(self._ids), ids, params or SamplingParams())) for ids in prompts]
         try:
-            for ids in prompts:
-                record = _Record(next(self._ids), ids)
-                self.engine.add(Request(record.id, ids, params or SamplingParams()))
-                records[record.id] = record
-            while any(record.finish_reason is None for record in records.values()):
-                for event in self.engine.step():
-                    if event.request in records:
-                        records[event.request].add(event)
+            for record in records:
+                self._start(record)
+            for record in records:
+                while self._next(record):
+                    pass
         finally:
-            for record in records.values():
-                self.engine.cancel(record.id)
-        return [record.completion(self.setup, self.load_seconds) for record in records.values()]
+            for record in records:
+                self._stop(record)
+        return [record.completion(self.setup, self.load_seconds) for record in records]
+
+    def _start(self, record: _Record) -> None:
+        with self._lock:
+            self._sweep()
+            self.engine.add(record.request)
+            self._records[record.id] = record
+
+    def _next(self, record: _Record) -> Event | None:
+        """Return the request's next event, playing rounds until there is one; `None` after its last."""
+        while not record.waiting:
+            with self._lock:
+                self._sweep()
+                if record.waiting:  # another reader's round brought it
+                    break
+                if record.finish_reason is not None:
+                    return None
+                for event in self.engine.step():
+                    if event.request in self._records:
+                        self._records[event.request].add(event)
+        event = record.waiting.popleft()
+        if event.error is not None:
+            raise event.error
+        return event
+
+    def _stop(self, record: _Record) -> None:
+        # An abandoned reply may be collected in the middle of a round: then the next round gives its room back.
+        self._ended.append(record.id)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def _sweep(self) -> None:
+        while self._ended:
+            request = self._ended.popleft()
+            self.engine.cancel(request)
+            self._records.pop(request, None)
 
 
 class _Record:
     """Adds up the events of one request."""
 
-    def __init__(self, request: int, prompt: Seq[int]) -> None:
-        self.id, self.prompt_tokens = request, len(prompt)
+    def __init__(self, request: Request) -> None:
+        self.id, self.request = request.id, request
         self.text, self.tokens, self.sources = "", list[int](), list[str]()
-        self.finish_reason: str | None = None
+        self.finish_reason: FinishReason | None = None
+        self.is_cut = False
+        self.waiting = deque[Event]()  # not yet read
         self.tally = Tally()
         self.started = perf_counter()
         self.first: float | None = None
@@ -197,7 +244,8 @@ class _Record:
         self.text += event.text
         self.tokens += event.tokens
         self.sources += event.sources
-        self.finish_reason = event.finish_reason
+        self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
+        self.waiting.append(event)
         self.last = perf_counter()
         if event.round is not None and event.tokens:
             self.tally.add(event.round)
@@ -221,10 +269,10 @@ class _Record:
             setup,
             self.text,
             self.tokens,
-            self.finish_reason,  # type: ignore[arg-type]
-            self.prompt_tokens,
+            self.finish_reason,
+            len(self.request.prompt),
             tally,
             timing,
             tuple(self.sources),
-            self.text.endswith("\ufffd"),
+            self.is_cut,
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import paceline.draft.ngram  # noqa: F401  (registers its name)
 from paceline.config import LLMConfig
+from paceline.control.base import Controller
+from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, lookup
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading
@@ -16,8 +19,12 @@ from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import resolve
 from paceline.tokenizer import Tokenizer
+from paceline.verify.base import Verifier
+from paceline.verify.coupled import CoupledVerifier
 
 DEFAULT_CONTEXT = 8192
+VERIFIERS: dict[str, Callable[[], Verifier]] = {"coupled": CoupledVerifier}
+CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": FixedController}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Sequence:
         self.prompt_length = len(request.prompt)
         self.limit = min(self.prompt_length + request.params.max_tokens, context)
         self.finish_reason: FinishReason | None = None
+        self.is_cut = False  # the text ends inside a character, shown as U+FFFD
         self._tokens = np.empty(self.limit, np.int32)
         self._tokens[: self.prompt_length] = request.prompt
         self._length = self.prompt_length
@@ -76,11 +77,7 @@ class Sequence:
                 return count, text + self._rest()
         return len(tokens), text
 
-    @property
-    def incomplete(self) -> bool:
-        """Whether the text ends inside a character, shown as U+FFFD."""
-        return self._decoder.incomplete
-
     def _rest(self) -> str:
+        self.is_cut = self._decoder.incomplete
         released, hit = self._stops.push(self._decoder.flush())
         return released if hit else released + self._stops.flush()

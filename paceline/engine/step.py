@@ -15,6 +15,7 @@ from paceline.engine.account import round_of, sources_of
 from paceline.engine.batch import Part, pack
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
+from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.types import Budget, Event, Floats, Verdict
@@ -52,7 +53,9 @@ def step(parts: Parts) -> list[Event]:
     verified = perf_counter()
     settlements = [settle(parts, share, out.logits) for share in shares]
     ended = perf_counter()
-    spent = (drafted - decided, verified - packed, (decided - started) + (packed - drafted) + (ended - verified))
+    other = (decided - started) + (packed - drafted) + (ended - verified)
+    n = len(shares)
+    spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
     names = parts.drafter.sources
     rounds = [round_of(e, verdict, s, names, spent) for (e, verdict), s in zip(settlements, shares, strict=True)]
     for share, round in zip(shares, rounds, strict=True):
@@ -77,16 +80,26 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
         parts.cache.commit(sequence.cache, pending, known)
         return Event(sequence.id, (), ""), None
     view = sequence.view()
-    verdict = parts.verifier.verify(share.draft.tree, logits[share.rows], view)
+    try:
+        verdict = parts.verifier.verify(share.draft.tree, logits[share.rows], view)
+    except NumericalError as error:
+        end(parts, sequence)
+        return Event(sequence.id, (), "", finish_reason="error", error=error), None
     accepted = [int(share.draft.tree.tokens[node]) for node in verdict.nodes]
     kept, text = sequence.append([*accepted, verdict.bonus])
     nodes = [share.pending - 1 + node for node in verdict.nodes[: kept - 1]]
     parts.cache.commit(sequence.cache, pending + nodes, known + accepted[: kept - 1])
     parts.drafter.observe(view, share.draft, verdict)
     if sequence.finish_reason:
-        parts.scheduler.remove(sequence)
-        parts.cache.release(sequence.cache)
-        parts.drafter.release(sequence.id)
+        end(parts, sequence)
     tokens = (*accepted, verdict.bonus)[:kept]
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
-    return Event(sequence.id, tokens, text, sources, sequence.finish_reason), verdict
+    event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut)
+    return event, Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
+
+
+def end(parts: Parts, sequence: Sequence) -> None:
+    """Give back everything a sequence holds."""
+    parts.scheduler.remove(sequence)
+    parts.cache.release(sequence.cache)
+    parts.drafter.release(sequence.id)

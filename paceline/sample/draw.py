@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.errors import UsageError
+from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.law import law
@@ -19,14 +19,17 @@ def draw(logits: Floats, params: SamplingParams, position: int) -> int:
     """Return the token of a row of logits, float32 [V], for the absolute position it will stand at.
 
     Raises:
-        UsageError: a logit is NaN or +inf, or all are -inf.
+        NumericalError: a logit is NaN or +inf, or all are -inf.
     """
     try:
         return int(
             native().draw(logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position)
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise NumericalError(
+            f"token {position} cannot be drawn: {error}",
+            hint="the model file may be damaged; try another quantisation of it",
+        ) from error
 
 
 def draw_plain(logits: Floats, params: SamplingParams, position: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.errors import UsageError
+from paceline.errors import NumericalError
 from paceline.types import Floats, SamplingParams
 
 
@@ -35,7 +35,7 @@ def law(logits: Floats, params: SamplingParams) -> Law:
     """Return the law of a row of logits, float32 [V].
 
     Raises:
-        UsageError: a logit is NaN or +inf, or all are -inf.
+        NumericalError: a logit is NaN or +inf, or all are -inf.
     """
     check_logits(logits)
     order = np.argsort(-logits, kind="stable").astype(np.int32)
@@ -55,8 +55,8 @@ def law(logits: Floats, params: SamplingParams) -> Law:
 def check_logits(logits: Floats) -> None:
     """Refuse rows nothing can be drawn from."""
     if np.isnan(logits).any():
-        raise UsageError("logits must be numbers, got NaN")
+        raise NumericalError("logits must be numbers, got NaN")
     if np.isposinf(logits).any():
-        raise UsageError("logits must be finite or -inf, got inf")
+        raise NumericalError("logits must be finite or -inf, got inf")
     if not np.isfinite(logits).any():
-        raise UsageError("every token is forbidden: all logits are -inf")
+        raise NumericalError("every token is forbidden: all logits are -inf")

@@ -95,7 +95,7 @@ def test_no_delta_shows_half_a_character(text, seed):
         assert "\ufffd" not in delta
         said += delta
     assert said == text
-    assert not one.incomplete
+    assert not one.is_cut
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -107,6 +107,7 @@ def test_a_text_cut_inside_a_character_shows_it_once_at_its_end(text):
         assert "\ufffd" not in said[:-1]
         assert said == data[:count].decode(errors="replace")
         assert one.finish_reason == "length"
+        assert one.is_cut == (said[-1:] == "\ufffd")
 
 
 def test_a_view_does_not_move_with_the_sequence():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline import _native
-from paceline.errors import UsageError
+from paceline.errors import NumericalError, UsageError
 from paceline.sample.dice import Stream, gumbel, philox, uniform, words
 from paceline.sample.draw import draw, draw_plain
 from paceline.sample.law import law
@@ -177,7 +177,7 @@ def test_rows_nothing_can_be_drawn_from_are_refused(bad, temperature, vocab):
     logits[vocab // 2] = bad
     params = SamplingParams(temperature)
     for refuse in (draw, draw_plain):
-        with pytest.raises(UsageError, match="NaN" if np.isnan(bad) else "-inf"):
+        with pytest.raises(NumericalError, match="NaN" if np.isnan(bad) else "-inf"):
             refuse(logits, params, 0)
 
 
@@ -185,7 +185,7 @@ def test_one_nan_among_numbers_is_refused():
     for place in range(130):
         logits = np.zeros(130, np.float32)
         logits[place] = np.nan
-        with pytest.raises(UsageError, match="NaN"):
+        with pytest.raises(NumericalError, match="NaN"):
             draw(logits, SamplingParams(0.8), 0)
 
 

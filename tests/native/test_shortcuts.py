@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from paceline.errors import UsageError
+from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.draw import draw, draw_plain
@@ -89,9 +89,9 @@ def test_rows_that_are_no_law_are_refused(call, temperature, bad, says):
     for vocab, at in ((10, 3), (64, 63), (130, 129)):
         row = np.zeros(vocab, np.float32)
         row[at] = bad
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(NumericalError, match=says):
             call(row, SamplingParams(temperature=temperature), 0)
-    with pytest.raises(UsageError, match="forbidden"):
+    with pytest.raises(NumericalError, match="forbidden"):
         call(np.full(9, -np.inf, np.float32), SamplingParams(temperature=temperature), 0)
 
 
