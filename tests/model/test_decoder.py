@@ -1,5 +1,6 @@
 """The native forward is a float64 forward of the numbers in the file, for every family and weight kind."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -38,10 +39,27 @@ def rounds(model, *, taps=()):
     return np.concatenate(logits), {layer: np.concatenate(rows) for layer, rows in hidden.items()}
 
 
+@functools.cache
+def twin_rounds(twin, taps=()):
+    """`rounds` of a twin, which every instruction set is compared with."""
+    return rounds(twin, taps=taps)
+
+
+@functools.cache
+def exact_twin(name, kind=GgmlType.F32):
+    """The float64 forward, with keys and values rounded as the cache rounds them."""
+    return PlainModel.of(file_of(name, kind), kept=np.float16)
+
+
+@functools.cache
+def rounding_twin(name, kind):
+    return PlainModel.of(file_of(name, kind), dtype=np.float32, quantized=True, kept=np.float16)
+
+
 def check(model, twin, *, most=1e-3, mean=1e-4, taps=()):
     """Compare logits of spread 1, and hidden states of the layers `taps`."""
     got, got_taps = rounds(model, taps=taps)
-    want, want_taps = rounds(twin, taps=taps)
+    want, want_taps = twin_rounds(twin, taps)
     apart = np.abs(got - want)
     assert apart.max() < most, f"logits apart by up to {apart.max():.1e}, on average {apart.mean():.1e}"
     assert apart.mean() < mean, f"logits apart by {apart.mean():.1e} on average"
@@ -54,7 +72,7 @@ def check(model, twin, *, most=1e-3, mean=1e-4, taps=()):
 @isas
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_its_float64_twin(name, isa):
-    twin = PlainModel.of(file_of(name), kept=np.float16)  # keys and values rounded as the cache rounds them
+    twin = exact_twin(name)
     layers = range(twin.spec.layers)
     check(tiny(name, isa=isa), twin, taps=(layers[0], layers[-1]))
 
@@ -62,7 +80,7 @@ def test_every_family_is_its_float64_twin(name, isa):
 @isas
 @pytest.mark.parametrize("kind", FLOATS[1:], ids=lambda kind: kind.name)
 def test_half_precision_weights_are_multiplied_exactly(kind, isa):
-    check(tiny("qwen2", kind, isa), PlainModel.of(file_of("qwen2", kind), kept=np.float16))
+    check(tiny("qwen2", kind, isa), exact_twin("qwen2", kind))
 
 
 def check_rounding(model, twin, exact):
@@ -71,8 +89,8 @@ def check_rounding(model, twin, exact):
     Activations on the border of two codes may round either way, so what is asked of all logits is loose; but most
     rows must meet no such border.
     """
-    got, want = rounds(model)[0], rounds(twin)[0]
-    apart, rounding = np.abs(got - want), np.abs(want - rounds(exact)[0])
+    got, want = rounds(model)[0], twin_rounds(twin)[0]
+    apart, rounding = np.abs(got - want), np.abs(want - twin_rounds(exact)[0])
     few, usual = np.quantile(apart, 0.1), apart.mean() / rounding.mean()
     assert apart.max() < 0.1, f"logits apart by up to {apart.max():.1e}"
     assert usual < 0.5, f"logits apart by {usual:.2f} of what rounding does"
@@ -83,9 +101,7 @@ def check_rounding(model, twin, exact):
 @pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.name)
 def test_packed_weights_are_the_twin_that_rounds_activations(kind, isa):
     for name in ("wide",) if kind.name.endswith("K") else ("llama", "qwen2", "qwen3", "gemma3", "mistral", "smollm3"):
-        file = file_of(name, kind)
-        twin = PlainModel.of(file, dtype=np.float32, quantized=True, kept=np.float16)
-        check_rounding(tiny(name, kind, isa), twin, PlainModel.of(file, kept=np.float16))
+        check_rounding(tiny(name, kind, isa), rounding_twin(name, kind), exact_twin(name, kind))
 
 
 @pytest.mark.parametrize("quant", ["q4", "q8", "bf16", "f32"])

@@ -59,7 +59,7 @@ _ALONE = {}
 def known(model, length=75):
     """A text and `alone` of it, remembered: what comes later changes nothing."""
     if id(model) not in _ALONE:
-        tokens = text(1, 75, model.spec.vocab)
+        tokens = text(1, 75 if model.spec.vocab == VOCAB else 53, model.spec.vocab)
         _ALONE[id(model)] = tokens, alone(model, tokens)
     tokens, logits = _ALONE[id(model)]
     return tokens[:length], logits[:length]
@@ -239,9 +239,9 @@ def test_taps_are_the_same_bits_too(model):
 @pytest.mark.parametrize(("name", "kind"), [REAL])
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "portable"])
 def test_a_real_model_keeps_all_of_it(model, isa):
-    check_counts(model, (1, 2, 3, 5, 8, 9, 13, 20), prefix=33)
+    check_counts(model, (1, 2, 3, 8, 20), prefix=33)
     check_chunks(model, (7, 33), length=53)
-    check_mates(model, (53, 1, 20))
+    check_mates(model, (53, 20))
     check_trees(model, (31,), 7)
     tokens, want = known(model, 53)
     threaded = model_of("smollm2", None, isa, 2)
