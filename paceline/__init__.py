@@ -1,4 +1,4 @@
-"""Paceline: speculative decoding that is exact, measured and never slower.
+"""Paceline: speculative decoding that is exact and measured.
 
 Importing this is cheap: each name below is loaded when it is first used.
 """
