@@ -20,9 +20,9 @@ from paceline.model.sources import models_folder
 from paceline.tokenizer import Tokenizer
 
 MOST_KL, LEAST_AGREEMENT = 0.01, 0.97
-SHORT, LONG = 100, 500
+SHORT, LONG = 64, 500
 # The short run has too few tokens for 97 %, but a divergence this small leaves mistakes less room: 0.001 was measured.
-SHORT_KL, SHORT_AGREEMENT = 0.003, 0.94
+SHORT_KL, SHORT_AGREEMENT = 0.003, 0.92
 
 TEXT = """\
 The harbour at Ellis Point had been silting up for forty years before anyone thought to measure it. Fishermen knew, of
@@ -87,14 +87,10 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def compare(model, exact, tokens):
-    """Return the KL divergence of each token and whether both models hold the same token likeliest."""
-    parts = []
-    for one in (model, exact):
-        cache = one.new_cache(len(tokens))
-        parts.append(log_softmax(feed(one, cache, cache.open(), tokens, chunk=128)))
-    got, want = parts
-    return (np.exp(want) * (want - got)).sum(-1), got.argmax(-1) == want.argmax(-1)
+def laws(model, tokens):
+    """Return the logarithms of what a model thinks comes after each token, float64 [T, V]."""
+    cache = model.new_cache(len(tokens))
+    return log_softmax(feed(model, cache, cache.open(), tokens, chunk=128))
 
 
 def check(file, tokens, *, quant="auto", kinds=None):
@@ -102,9 +98,10 @@ def check(file, tokens, *, quant="auto", kinds=None):
     ids = Tokenizer.from_gguf(file.metadata).encode(TEXT)
     assert len(ids) >= tokens
     model = NativeModel(Recoded(file, kinds or {}), pool_of(2), quant=quant)
-    exact = PlainModel(model.spec, unpacked(model))
+    weights = unpacked(model)
+    got, want = laws(model, ids[:tokens]), laws(PlainModel(model.spec, weights), ids[:tokens])
     packed = sorted({linear.weight.kind for layer in model.weights.layers for linear in (layer.q, layer.v, layer.down)})
-    divergence, agrees = compare(model, exact, ids[:tokens])
+    divergence, agrees = (np.exp(want) * (want - got)).sum(-1), got.argmax(-1) == want.argmax(-1)
     says = (
         f"{file.path.stem} as {quant} ({', '.join(packed)}), {tokens} tokens: mean KL {divergence.mean():.5f}, "
         f"largest {divergence.max():.4f}, likeliest token the same in {agrees.mean():.1%}"
@@ -114,7 +111,7 @@ def check(file, tokens, *, quant="auto", kinds=None):
     most, least = (MOST_KL, LEAST_AGREEMENT) if tokens >= LONG else (SHORT_KL, SHORT_AGREEMENT)
     assert divergence.mean() <= most, says
     assert agrees.mean() >= least, says
-    return packed
+    return packed, weights, got
 
 
 DOWN = "ffn_down.weight"  # the one whose width, 1536, is cut into blocks of 256
@@ -129,10 +126,23 @@ PACKINGS = {
 }
 
 
-def test_the_default_model_is_close_to_a_float64_forward():
+def test_the_default_model_is_close_to_a_float64_forward_and_a_mistake_is_far():
+    """One of thirty layers whose values are a place off costs more than what is allowed."""
     file = found("smollm2-135m")
-    assert check(file, SHORT) == ["W4"]
+    packed, weights, got = check(file, SHORT)
+    assert packed == ["W4"]
+    layers = (*weights.layers[:15], roll(weights.layers[15], "v"), *weights.layers[16:])
+    wrong = PlainModel(file.spec, replace(weights, layers=layers), dtype=np.float32)
+    want = laws(wrong, Tokenizer.from_gguf(file.metadata).encode(TEXT)[:24])
+    divergence = (np.exp(want) * (want - got[:24])).sum(-1).mean()
+    assert divergence > MOST_KL, f"this mistake costs only {divergence:.5f}"
     file.close()
+
+
+def roll(layer, name):
+    """A layer one of whose projections puts every output one place off."""
+    linear = getattr(layer, name)
+    return replace(layer, **{name: replace(linear, weight=np.roll(linear.weight, 1, axis=0))})
 
 
 @pytest.mark.slow
@@ -140,7 +150,7 @@ def test_the_default_model_is_close_to_a_float64_forward():
 def test_every_packed_type_is_close_to_a_float64_forward(packing):
     file = found("smollm2-135m")
     settings, kinds = PACKINGS[packing]
-    assert check(file, LONG, **settings) == kinds
+    assert check(file, LONG, **settings)[0] == kinds
     file.close()
 
 
@@ -150,20 +160,3 @@ def test_larger_models_are_close_to_a_float64_forward(name):
     file = found(name)
     check(file, LONG)
     file.close()
-
-
-def roll(layer, name):
-    """One projection whose outputs are one place off."""
-    linear = getattr(layer, name)
-    return replace(layer, **{name: replace(linear, weight=np.roll(linear.weight, 1, axis=0))})
-
-
-def test_a_small_mistake_in_one_of_thirty_layers_is_far_outside():
-    file = found("smollm2-135m")
-    ids = Tokenizer.from_gguf(file.metadata).encode(TEXT)[:24]
-    model = NativeModel(file, pool_of(2))
-    weights = unpacked(model)
-    file.close()
-    layers = (*weights.layers[:15], roll(weights.layers[15], "v"), *weights.layers[16:])
-    divergence, _ = compare(model, PlainModel(model.spec, replace(weights, layers=layers), dtype=np.float32), ids)
-    assert divergence.mean() > MOST_KL, f"this mistake costs only {divergence.mean():.5f}"
