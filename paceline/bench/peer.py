@@ -5,6 +5,7 @@ This file is both ends: `Peer` here, and the child it starts, which knows nothin
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -57,7 +58,11 @@ class Peer:
         )
         self.pid = self._child.pid
         self.idle_cores = 0.0
-        self.about: Json = self._answer()
+        try:
+            self.about: Json = self._answer()
+        except BaseException:  # also Ctrl-C while the model loads
+            self.close()
+            raise
 
     def complete(self, tokens: Sequence[int], count: int, *, keep: bool = False) -> Timings:
         """Greedily continue token ids by `count` tokens; `keep` lets it reuse what its cache holds of them."""
@@ -71,7 +76,8 @@ class Peer:
     def close(self) -> None:
         """End the child."""
         if self._child.stdin:
-            self._child.stdin.close()
+            with contextlib.suppress(OSError):  # a lost child leaves a request unread
+                self._child.stdin.close()
         try:
             self._child.wait(timeout=5)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,133 @@
+"""The peer's two ends talk, with a stand-in for its package: what is asked arrives, what goes wrong is said."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from paceline.bench.__main__ import start_peer
+from paceline.bench.peer import Peer, PeerError, Timings
+from paceline.bench.session import Plan, Progress
+
+# What the child imports. It writes down what it was asked; a token id of 13 or 14 makes it fail in a way of its own.
+PACKAGE = """
+import json, os, sys
+from types import SimpleNamespace as Space
+
+class CommonParams(Space):
+    def __init__(self):
+        super().__init__(model=Space(path=""), cpuparams=Space(), cpuparams_batch=Space())
+
+class Server:
+    def __init__(self, params):
+        if "broken" in params.model.path:
+            raise RuntimeError("no such tensor")
+        self.params = params
+
+    def handle_completions(self, asked):
+        print("chatter that must not reach the parent")
+        os.write(1, b"chatter of native code\\n")
+        if 13 in asked["prompt"]:
+            return {"code": 400, "message": "an unlucky token"}
+        if 14 in asked["prompt"]:
+            os._exit(3)
+        p = self.params
+        made = [p.n_ctx, p.n_parallel, p.cpuparams.n_threads, p.cpuparams_batch.n_threads]
+        with open(p.model.path, "w") as file:
+            json.dump({"asked": asked, "made": made}, file)
+        timings = {"prompt_n": len(asked["prompt"]), "prompt_ms": 250.0}
+        return {"timings": {**timings, "predicted_n": asked["max_tokens"], "predicted_ms": 1500.0}}
+
+def get_system_info():
+    return "  FAKE = 1 | "
+"""
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Start a peer on a file of the given name; it is ended whatever happens."""
+    (tmp_path / "xllamacpp.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    peers = []
+
+    def call(name="model.gguf"):
+        peers.append(Peer(tmp_path / name, threads=3, context=512))
+        return peers[-1]
+
+    yield call
+    for peer in peers:
+        peer.close()
+
+
+def test_a_completion_arrives_as_asked_and_its_timings_come_back(start, tmp_path):
+    peer = start()
+    assert peer.about == {"system": "FAKE = 1", "package": "xllamacpp"}
+    for keep in (False, True):
+        timings = peer.complete([5, 6, 7], 4, keep=keep)
+        assert timings == Timings(prompt_tokens=3, prompt_seconds=0.25, tokens=4, decode_seconds=1.5)
+        assert timings.seconds_per_token == 0.5  # three tokens after the first
+        seen = json.loads((tmp_path / "model.gguf").read_text())
+        assert seen["made"] == [512, 1, 3, 3]
+        wanted = {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "ignore_eos": True, "cache_prompt": keep}
+        assert seen["asked"] == {**wanted, "samplers": ["temperature"]}
+    assert peer.idle_cores == 0.0
+
+
+def test_closing_ends_the_child(start):
+    peer = start()
+    peer.close()
+    assert peer._child.poll() == 0
+
+
+def test_a_model_it_cannot_load_is_said(start):
+    with pytest.raises(PeerError, match="RuntimeError: no such tensor"):
+        start("broken.gguf")
+
+
+def test_a_refused_completion_is_said_and_the_next_one_works(start):
+    peer = start()
+    with pytest.raises(PeerError, match="an unlucky token"):
+        peer.complete([13], 1)
+    assert peer.complete([1], 1) == Timings(1, 0.25, 1, 1.5)
+
+
+def test_a_lost_child_is_said_with_its_exit_code(start):
+    peer = start()
+    with pytest.raises(PeerError, match="exit code 3"):
+        peer.complete([14], 1)
+    with pytest.raises(PeerError, match="exit code 3"):
+        peer.complete([1], 1)
+
+
+def test_what_llama_cpp_cannot_read_and_a_missing_package_are_said(start, monkeypatch):
+    with pytest.raises(PeerError, match=r"`folder` is none"):
+        start("folder")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PeerError, match=r"paceline\[bench\]"):
+        start()
+
+
+class Session:
+    plan = Plan(("decode",), 1, contexts=(4000,))
+
+    class pool:
+        threads = 2
+
+
+def test_the_report_names_the_peer_or_why_there_is_none(start, tmp_path, monkeypatch):
+    shown = StringIO()
+    for name in ("model.gguf", "broken.gguf"):
+        monkeypatch.setattr("paceline.bench.__main__.resolve", lambda model, name=name: tmp_path / name)
+        run = {}
+        peer = start_peer(Session, "m", run, Console(file=shown, width=200), Progress())
+        if name == "model.gguf":
+            assert run["peer"] == {"system": "FAKE = 1", "package": "xllamacpp", "threads": 2, "context": 4256}
+            peer.close()
+        else:
+            assert peer is None
+            assert "no such tensor" in run["peer"]["missing"]
+    assert "llama.cpp built for: FAKE = 1" in shown.getvalue()
+    assert "without llama.cpp: llama.cpp: RuntimeError: no such tensor" in shown.getvalue()
