@@ -45,7 +45,8 @@ Context = Annotated[
 Draft = Annotated[
     str,
     typer.Option(
-        help="Who guesses: off, auto, ngram (looks the text up in itself), or a smaller model, named like --model.",
+        help="Who guesses: off, ngram (looks the text up in itself), auto (for now ngram), or a smaller model, named "
+        "like --model.",
         metavar="SRC",
         rich_help_panel=_DRAFT,
     ),
