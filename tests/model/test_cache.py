@@ -165,7 +165,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.held() == 0
 
 
-def explore(examples=120, phases=tuple(Phase)):
+def explore(examples=80, phases=tuple(Phase)):
     quick = settings(
         max_examples=examples,
         stateful_step_count=30,

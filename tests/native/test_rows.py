@@ -209,9 +209,9 @@ def test_pages_found_forked_cut_and_used_before(model):
 @models
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads(name, kind, isa, threads):
-    tokens, want = known(model_of(name, kind, isa), 40)
+    tokens, want = known(model_of(name, kind, isa), 24)
     threaded = model_of(name, kind, isa, threads)
-    for chunk in (3, 9, 40):
+    for chunk in (3, 24):
         cache = threaded.new_cache(128)
         same(feed(threaded, cache, cache.open(), tokens, chunk=chunk), want, f"{threads} threads, chunks of {chunk}")
 
@@ -240,7 +240,7 @@ def test_taps_are_the_same_bits_too(model):
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "portable"])
 def test_a_real_model_keeps_all_of_it(model, isa):
     check_counts(model, (1, 2, 3, 8, 20), prefix=33)
-    check_chunks(model, (7, 33), length=53)
+    check_chunks(model, (17,), length=53)
     check_mates(model, (53, 20))
     check_trees(model, (31,), 7)
     tokens, want = known(model, 53)
@@ -252,7 +252,8 @@ def test_a_real_model_keeps_all_of_it(model, isa):
 @pytest.mark.parametrize(("name", "kind"), [REAL])
 @pytest.mark.parametrize("isa", ["portable"])
 def test_a_real_model_on_portable_kernels(model):
-    check_counts(model, (1, 3), prefix=3)
+    tokens, cache = text(1, 5, model.spec.vocab), model.new_cache(32)
+    same(feed(model, cache, cache.open(), tokens), alone(model, tokens), "5 rows in one call")
 
 
 # ---- the proofs bite
