@@ -30,7 +30,12 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
         raise ModelFileError(f"tokenizer.json must be one that the tokenizers library reads; got `{error}`") from error
     config = _read_json(folder / "tokenizer_config.json")
     ids = library.get_vocab(with_added_tokens=True)
-    tokens = [""] * (max(ids.values(), default=-1) + 1)
+    most = max(ids.values(), default=-1) + 1
+    if most > 2 * len(ids) + 4096:  # a few ids may be unused; more is a claim that would cost memory
+        raise ModelFileError(
+            f"tokenizer.json must number its tokens without large gaps; got {len(ids)} tokens with ids up to {most - 1}"
+        )
+    tokens = [""] * most
     for text, token in ids.items():
         tokens[token] = text
     is_byte_level, adds_space = _decoding(library)
@@ -47,7 +52,7 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
     for name in ("generation_config.json", "config.json"):
         ends.update(token for token in _ids(_read_json(folder / name).get("eos_token_id")) if token < len(tokens))
     bos = ids.get(_text(config.get("bos_token")))
-    opened = library.encode("", add_special_tokens=True).ids
+    opened = _encoded(library, "", add_special_tokens=True)
     vocabulary = Vocabulary(
         tokens,
         kinds,
@@ -64,9 +69,21 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
     def cut(text: str, parse_special: bool) -> list[int]:
         with lock:
             library.encode_special_tokens = not parse_special
-            return list(library.encode(text, add_special_tokens=False).ids)
+            return _encoded(library, text, add_special_tokens=False)
 
     return vocabulary, cut
+
+
+def _encoded(library: LibraryTokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
+    try:
+        return list(library.encode(text, add_special_tokens=add_special_tokens).ids)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library's panics derive from BaseException
+        raise ModelFileError(
+            f"tokenizer.json must cut any text; it failed on one of {len(text)} characters: {error}",
+            hint="take the tokenizer of the model's publisher",
+        ) from error
 
 
 def _decoding(library: LibraryTokenizer) -> tuple[bool, bool]:
@@ -112,7 +129,7 @@ def _read_json(path: Path) -> dict[str, object]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"`{path.name}` must be JSON; got `{error}`") from error
     if not isinstance(found, dict):
         raise ModelFileError(f"`{path.name}` must hold an object; got {type(found).__name__}")

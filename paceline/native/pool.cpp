@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <pthread.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -9,6 +11,8 @@ namespace {
 
 constexpr int kSpins = 4000;  // a few tens of microseconds: longer than the gap between two ops
 constexpr int kYields = 200;  // then let others have the core
+
+std::atomic<unsigned> forks{0};
 
 void relax() {
 #if defined(__x86_64__)
@@ -34,21 +38,40 @@ void await_change(std::atomic<T>& value, T old) {
 
 }  // namespace
 
-Pool::Pool(int threads) : threads_(threads < 1 ? 1 : threads) {
-  for (int thread = 1; thread < threads_; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+Pool::Pool(int threads) : threads_(threads < 1 ? 1 : threads) { start(); }
+
+void Pool::start() {
+  static const int watching = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)watching;
+  forks_ = forks.load();
+  const unsigned seen = job_.load(std::memory_order_acquire);
+  for (int thread = 1; thread < threads_; ++thread)
+    workers_.push_back(std::make_unique<std::thread>([this, thread, seen] { work(thread, seen); }));
 }
 
 Pool::~Pool() {
+  if (forks_ != forks.load()) {
+    for (auto& worker : workers_) (void)worker.release();  // threads of the parent: there is nothing to join
+    return;
+  }
   stop_ = true;
   job_.fetch_add(1, std::memory_order_release);
   job_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (auto& worker : workers_) worker->join();
 }
 
 void Pool::parallel(const std::function<void(int)>& body) {
   if (threads_ == 1) {
     body(0);
     return;
+  }
+  if (forks_ != forks.load(std::memory_order_relaxed)) {  // a forked child has none of its parent's threads
+    for (auto& worker : workers_) (void)worker.release();
+    workers_.clear();
+    arrived_.store(0);
+    next_[0].store(0);
+    next_[1].store(0);
+    start();
   }
   body_ = &body;
   busy_.store(threads_ - 1, std::memory_order_relaxed);
@@ -59,8 +82,7 @@ void Pool::parallel(const std::function<void(int)>& body) {
   while ((left = busy_.load(std::memory_order_acquire)) != 0) await_change(busy_, left);
 }
 
-void Pool::work(int thread) {
-  unsigned seen = 0;
+void Pool::work(int thread, unsigned seen) {
   for (;;) {
     await_change(job_, seen);
     seen = job_.load(std::memory_order_acquire);

@@ -53,10 +53,11 @@ class Pool {
  private:
   bool arrive(unsigned phase);  // true for the last, who opens the next phase
   void wait(unsigned phase);
-  void work(int thread);
+  void work(int thread, unsigned seen);
+  void start();
 
   int threads_;
-  std::vector<std::thread> workers_;
+  std::vector<std::unique_ptr<std::thread>> workers_;
   const std::function<void(int)>* body_ = nullptr;
   alignas(64) std::atomic<unsigned> job_{0};
   alignas(64) std::atomic<int> busy_{0};
@@ -64,6 +65,7 @@ class Pool {
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<int> next_[2] = {0, 0};
   std::atomic<bool> stop_{false};
+  unsigned forks_;  // how often the process had been forked when the threads were started
 };
 
 }  // namespace paceline

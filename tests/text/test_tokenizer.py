@@ -246,3 +246,32 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ModelFileError, match="got"):
         Tokenizer.from_file(tmp_path)
+
+
+def raw_folder(tmp_path, tokenizer, config="{}"):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    return tmp_path
+
+
+def bare(**more):
+    return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}, "truncation": None, "padding": None, **more}  # fmt: skip
+
+
+def test_a_folder_cannot_claim_memory_by_its_ids(tmp_path):
+    model = {"type": "WordLevel", "vocab": {"a": 2147483647, "b": 1}, "unk_token": "a"}
+    with pytest.raises(ModelFileError, match="gaps"):
+        Tokenizer.from_file(raw_folder(tmp_path, bare(model=model)))
+
+
+def test_what_the_library_cannot_cut_is_the_files_fault(tmp_path):
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "missing"}
+    with pytest.raises(ModelFileError, match="must cut any text"):
+        Tokenizer.from_file(raw_folder(tmp_path, bare(model=model))).encode("zebra")
+
+
+def test_a_config_of_brackets_is_refused(tmp_path):
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    with pytest.raises(ModelFileError, match="tokenizer_config"):
+        Tokenizer.from_file(raw_folder(tmp_path, bare(model=model), "[" * 100_000))

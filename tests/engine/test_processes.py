@@ -1,0 +1,50 @@
+"""What happens around the process: a fork after loading, several threads on one model."""
+
+import multiprocessing
+import threading
+
+import pytest
+
+from paceline.engine.llm import LLM
+from paceline.types import SamplingParams
+
+PARAMS = SamplingParams(max_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    return LLM("smollm2-135m", draft="ngram", context=256, threads=2)
+
+
+def reply(llm, queue):
+    queue.put(llm.generate("The sky is", PARAMS).token_ids)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_forked_child_generates_what_its_parent_does(llm):
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=reply, args=(llm, queue))
+    child.start()
+    child.join(30)
+    if child.is_alive():
+        child.kill()
+        pytest.fail("the child hangs")
+    assert queue.get() == llm.generate("The sky is", PARAMS).token_ids
+
+
+def test_threads_share_one_model(llm):
+    prompts = ["The sky is", "One two three", "a b c a b c a"]
+    alone = [llm.generate(prompt, PARAMS).token_ids for prompt in prompts]
+    got = [None] * len(prompts)
+
+    def run(i):
+        got[i] = llm.generate(prompts[i], PARAMS).token_ids
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert got == alone
+    llm.engine.cache.check()
