@@ -255,8 +255,9 @@ def raw_folder(tmp_path, tokenizer, config="{}"):
 
 
 def bare(**more):
-    return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
-            "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}, "truncation": None, "padding": None, **more}  # fmt: skip
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding")
+    decoder = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {"version": "1.0", "added_tokens": [], "decoder": decoder, **dict.fromkeys(parts), **more}
 
 
 def test_a_folder_cannot_claim_memory_by_its_ids(tmp_path):
