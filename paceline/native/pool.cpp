@@ -61,6 +61,7 @@ Pool::~Pool() {
 }
 
 void Pool::parallel(const std::function<void(int)>& body) {
+  const std::lock_guard<std::mutex> mine(turn_);
   if (threads_ == 1) {
     body(0);
     return;

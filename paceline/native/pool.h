@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,8 @@ class Pool {
 
   int threads() const { return threads_; }
 
-  // Run body(thread) once on every thread and wait. Inside it all threads must make the same calls of `share`.
+  // Run body(thread) once on every thread and wait; callers take turns. Inside it all threads must make the same calls
+  // of `share`.
   void parallel(const std::function<void(int)>& body);
 
   // Inside `parallel`: hand out [0, tasks) in runs of `grain`, call run(begin, end) for each, then meet at a barrier.
@@ -65,6 +67,7 @@ class Pool {
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<int> next_[2] = {0, 0};
   std::atomic<bool> stop_{false};
+  std::mutex turn_;
   unsigned forks_;  // how often the process had been forked when the threads were started
 };
 

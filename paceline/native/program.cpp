@@ -277,6 +277,7 @@ void Program::check_store(const KVStore& store) const {
 }
 
 void Program::run(const Batch& batch, const std::vector<int>& taps, int vocab) {
+  const std::lock_guard<std::mutex> mine(turn_);
   check(batch, vocab);
   check_store(*batch.store);
   prepare(batch, taps);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,7 @@ class Program {
   std::vector<const Op*> heavy_after_;  // per op, the next that reads weights
   std::vector<double> seconds_;
   bool profiling_ = false;
+  std::mutex turn_;  // one run at a time: buffers and context are the program's
 };
 
 }  // namespace paceline

@@ -6,7 +6,12 @@ import threading
 import pytest
 
 from paceline.engine.llm import LLM
-from paceline.types import SamplingParams
+from paceline.kernels.native import new_pool
+from paceline.model.files import open_model
+from paceline.model.flatten import flatten
+from paceline.model.native import NativeModel
+from paceline.model.sources import resolve
+from paceline.types import SamplingParams, TokenTree
 
 PARAMS = SamplingParams(max_tokens=6)
 
@@ -48,3 +53,23 @@ def test_threads_share_one_model(llm):
         thread.join(30)
     assert got == alone
     llm.engine.cache.check()
+
+
+def test_two_models_of_one_pool_take_turns():
+    pool, file = new_pool(2), open_model(resolve("smollm2-135m"))
+    models = [NativeModel(file, pool), NativeModel(file, pool, quant="q8")]
+    finished = []
+
+    def run(model):
+        cache = model.new_cache(64)
+        sequence = cache.open()
+        for _ in range(10):
+            model.forward(flatten(cache, [sequence], [TokenTree.chain([1, 2, 3])], [1]), cache)
+        finished.append(model)
+
+    threads = [threading.Thread(target=run, args=(model,), daemon=True) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(finished) == 2
