@@ -11,7 +11,8 @@ import typer
 
 from paceline.cli import options as o
 from paceline.cli.generate import decode
-from paceline.errors import ContextOverflow, PacelineError
+from paceline.cli.terminal import importing, say
+from paceline.errors import ContextOverflow, PacelineError, UsageError
 
 if TYPE_CHECKING:
     from paceline.engine.llm import LLM
@@ -23,8 +24,8 @@ _HELP = """\
 /system TEXT   give instructions (starts anew); without TEXT: none
 /reset         forget the conversation, keep the instructions
 /help          this
-/exit          end, as Ctrl-D does
-A line that ends in \\ goes on in the next one. Ctrl-C stops a reply."""
+/exit, /quit   end, as Ctrl-D does
+A line that ends in \\ goes on in the next one. Ctrl-C stops a reply or drops a line; twice at the prompt, it ends."""
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,17 +58,49 @@ def chat(
     """
     config, params = o.chosen(ctx.params)
 
-    from paceline.engine.llm import LLM
+    if sys.stdin is None:
+        raise UsageError("turns come from stdin, and stdin is closed", hint="leave out `<&-`")
+
+    with importing():
+        from paceline.chat import ChatTemplate
+        from paceline.engine.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
+    try:
+        ChatTemplate.of(llm.tokenizer)
+    except UsageError as error:
+        raise UsageError("this model has no chat template", hint="use `paceline generate --raw`") from error
     conversation = Conversation(llm, params, system)
     if sys.stdin.isatty():
         drafters = ", ".join(llm.setup.drafters) or "nobody"
-        sys.stderr.write(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.\n")
-    while (line := read_turn()) is not None:
+        say(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.")
+        return _talk(conversation)
+    while (line := read_line()) is not None and conversation.take(line):
+        pass
+    return int(conversation.failed)
+
+
+def _talk(conversation: Conversation) -> int:
+    """Take turns from a terminal until the user ends it. Ctrl-C drops the line, twice at an empty prompt it ends."""
+    from paceline.cli.main import INTERRUPTED
+
+    interrupted = False
+    while True:
+        try:
+            line = read_turn()
+        except EOFError:
+            say("")
+            return 0
+        except KeyboardInterrupt as press:
+            say("")
+            if interrupted and not press.args:
+                return INTERRUPTED
+            say("Ctrl-D or /exit ends")
+            interrupted = True
+            continue
+        interrupted = False
         if not conversation.take(line):
-            break
-    return 0
+            return 0
 
 
 @dataclass(slots=True)
@@ -78,6 +111,7 @@ class Conversation:
     params: SamplingParams
     system: str | None
     turns: list[dict[str, str]] = field(default_factory=list)
+    failed: bool = False  # some turn did
 
     def take(self, line: str) -> bool:
         """Answer a line or obey it; return False to end."""
@@ -110,33 +144,40 @@ class Conversation:
         user = {"role": "user", "content": text}
         try:
             reply = self.llm.chat([*lead, *self.turns, user], self.params)
-        except ContextOverflow as error:
-            complain(str(error), "/reset starts anew; a larger --context holds more", 1)
-            return
+            interrupted = play(reply, Screen(Painter(IncrementalDecoder(self.llm.tokenizer, at_start=False))))
         except PacelineError as error:
-            complain(str(error), error.hint, error.exit_code)
+            is_full = isinstance(error, ContextOverflow)
+            complain(str(error), "/reset starts anew; a larger --context holds more" if is_full else error.hint, 1)
+            self.failed = True
             return
-        interrupted = play(reply, Screen(Painter(IncrementalDecoder(self.llm.tokenizer, at_start=False))))
         completion = reply.completion
         if completion.text or not interrupted:
             self.turns += [user, {"role": "assistant", "content": completion.text}]
         finish(self.llm, completion, interrupted=interrupted, max_tokens=self.params.max_tokens)
 
 
-def read_turn() -> str | None:
-    """Return the next turn; None at the end or on Ctrl-C."""
+def read_line() -> str | None:
+    """Return the next turn of a pipe, None at its end."""
+    line = sys.stdin.buffer.readline()
+    return decode(line, "stdin").rstrip("\r\n") if line else None
+
+
+def read_turn() -> str:
+    """Return the next turn typed; Ctrl-C raises KeyboardInterrupt with what was typed, if anything, as its argument."""
+    parts: list[str] = []
     try:
-        if not sys.stdin.isatty():
-            line = sys.stdin.buffer.readline()
-            return decode(line, "stdin").rstrip("\r\n") if line else None
-        parts = [_ask("> ")]
+        parts.append(_ask("> "))
         while parts[-1].endswith("\\"):
             parts[-1] = parts[-1][:-1]
             parts.append(_ask("… "))
-        return "\n".join(parts)
-    except (EOFError, KeyboardInterrupt):
-        say("")
-        return None
+    except KeyboardInterrupt as press:
+        raise KeyboardInterrupt(*filter(None, [*parts, _typed()])) from press
+    return "\n".join(parts)
+
+
+def _typed() -> str:
+    readline = sys.modules.get("readline")
+    return str(readline.get_line_buffer()) if readline is not None else ""
 
 
 def _ask(prompt: str) -> str:
@@ -147,9 +188,3 @@ def _ask(prompt: str) -> str:
     sys.stderr.write(prompt)  # stdout is for replies
     sys.stderr.flush()
     return input()
-
-
-def say(text: str) -> None:
-    """Tell the user something that is no reply."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

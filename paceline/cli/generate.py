@@ -69,9 +69,11 @@ def generate(
 
     from paceline.cli.main import INTERRUPTED
     from paceline.cli.reply import finish, play
-    from paceline.cli.terminal import Painter, Screen
-    from paceline.engine.llm import LLM
-    from paceline.stream import IncrementalDecoder
+    from paceline.cli.terminal import Painter, Screen, importing
+
+    with importing():
+        from paceline.engine.llm import LLM
+        from paceline.stream import IncrementalDecoder
 
     llm = LLM(**asdict(config), progress=True)
     if raw:
@@ -82,7 +84,7 @@ def generate(
     screen = None if as_json else Screen(Painter(IncrementalDecoder(llm.tokenizer, at_start=False)))
     interrupted = play(reply, screen)
     completion = reply.completion
-    if as_json and not interrupted:
+    if as_json:
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         print(json.dumps(completion.to_json(), ensure_ascii=not is_utf8))
     else:

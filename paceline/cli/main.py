@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import re
 import signal
 import sys
 from typing import Any, cast
@@ -35,6 +36,9 @@ _CallError, _ClickError = (cast("type[Exception]", kind) for kind in typer.BadPa
 class Subcommands(TyperGroup):
     """Lists commands from the table and imports only the one that is called."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _bare(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -53,7 +57,16 @@ class Subcommands(TyperGroup):
             )
         command = typer.main.get_command(importlib.import_module(f"paceline.cli.{name}").app)
         command.name = name
+        _bare(command.get_params(ctx))
         return name, command, rest
+
+
+def _bare(options: list[Any]) -> list[Any]:
+    """Show no type for flags: they take no value, and typer would show `<bool>`."""
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
 
 
 app = typer.Typer(
@@ -95,7 +108,7 @@ def run(args: list[str]) -> int:
     except PacelineError as error:
         return complain(str(error), error.hint, error.exit_code)
     except _ClickError as error:
-        return complain(_message(error), _hint(error, args), 2 if isinstance(error, _CallError) else 1)
+        return complain(_message(error, args), _hint(error, args), 2 if isinstance(error, _CallError) else 1)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # whoever read stdout went away: nothing to say, nobody to say it to
@@ -120,12 +133,25 @@ def complain(message: str, hint: str | None, code: int) -> int:
     return code
 
 
-def _message(error: Any) -> str:
+def _message(error: Any, args: list[str]) -> str:
     text = str(error.format_message()).strip().rstrip(".")
     if type(error).__name__ == "NoSuchOption":
         return f"no such option: {error.option_name}"
+    kind = re.search(r"valid (integer|number|float)", text)  # every typer says it in other words
+    if kind and getattr(error, "param", None) is not None:
+        wanted = "a whole number" if kind[1] == "integer" else "a number"
+        return f"{error.param.opts[0]} must be {wanted}, got `{_given(error.param.opts, args)}`"
     first, _, rest = text.partition(" ")
     return f"{first.lower()} {rest}" if first.istitle() else text
+
+
+def _given(options: list[str], args: list[str]) -> str:
+    """Return what an option was given, last one first, as typer reads them."""
+    for at in range(len(args) - 1, -1, -1):
+        name, equals, value = args[at].partition("=")
+        if name in options:
+            return value if equals else " ".join(args[at + 1 : at + 2])
+    return ""
 
 
 def _hint(error: Any, args: list[str]) -> str:
@@ -142,15 +168,20 @@ def _hint(error: Any, args: list[str]) -> str:
 
 def main() -> None:
     """Be the `paceline` command."""
+    if sys.stderr is None:  # closed, as by `2>&-`: who closed it wants to hear nothing
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    if sys.stdout is None:
+        sys.exit(complain("stdout is closed, and it is where results go", "leave out `>&-`; > /dev/null drops them", 1))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character shows `?`
     code = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains while it exits
-        code = code or 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python complains while it exits
+            code = code or int(stream is sys.stdout)
     sys.exit(code)
 
 

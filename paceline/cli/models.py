@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paceline.model.sources import Record
+
+_TABLE_COLUMNS = 60
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -34,13 +35,15 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
         ]
         print(json.dumps(rows))
     elif sys.stdout.isatty():
-        _table(records, DEFAULT_MODEL, models_folder())
+        show = _table if shutil.get_terminal_size().columns >= _TABLE_COLUMNS else _blocks
+        show(records, DEFAULT_MODEL)
+        print(f"\nHere is {models_folder()}; fetch one with: paceline pull NAME")
     else:
         for r in records:
             print(r.name, r.bytes, r.licence, r.path or "", sep="\t")
 
 
-def _table(records: list[Record], default: str, folder: Path) -> None:
+def _table(records: list[Record], default: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -51,4 +54,12 @@ def _table(records: list[Record], default: str, folder: Path) -> None:
         name = f"{r.name} (default)" if r.name == default else r.name
         table.add_row(name, f"{r.bytes / 1e6:,.0f} MB", r.licence, "no" if r.path is None else "yes")
     Console().print(table)
-    print(f"\nHere is {folder}; fetch one with: paceline pull NAME")
+
+
+def _blocks(records: list[Record], default: str) -> None:
+    """Show one model after the other, for a terminal too narrow for a table."""
+    for r in records:
+        print(f"{r.name} (default)" if r.name == default else r.name)
+        print(
+            f"  {r.bytes / 1e6:,.0f} MB{', ' if r.licence else ''}{r.licence}, {'not ' if r.path is None else ''}here"
+        )

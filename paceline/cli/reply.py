@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, cast
 
-from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, is_coloured
+from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, fold, is_coloured, say
 
 if TYPE_CHECKING:
     from paceline.engine.completion import Completion
@@ -39,8 +40,8 @@ def play(reply: Reply, screen: Screen | None) -> bool:
     return interrupt.pressed and reply.completion.finish_reason is None
 
 
-def summary(completion: Completion, *, plain_seconds: float | None, limit: str = "") -> str:
-    """Sum a reply up: speed, how much was guessed right, and the gain over decoding without drafts.
+def summary(completion: Completion, *, plain_seconds: float | None, limit: str = "") -> list[str]:
+    """Sum a reply up in parts: speed, how much was guessed right, and the gain over decoding without drafts.
 
     Args:
         plain_seconds: what one token costs on this machine without speculation.
@@ -56,13 +57,15 @@ def summary(completion: Completion, *, plain_seconds: float | None, limit: str =
         parts.append(f"accepted {100 * tally.acceptance_rate:.0f} % ({_by_source(completion)})")
         if plain_seconds and completion.tokens_per_second:
             parts.append(f"{completion.tokens_per_second * plain_seconds:.2f}× plain")
+    elif completion.finish_reason == "stop" and count <= 1 and not completion.text:
+        parts.append("the model ended at once")
     else:
         parts.append("speculation off" if not completion.setup.drafters else "nothing to guess from")
     if not completion.setup.lossless:
         parts.append("lossy")
     if limit:
         parts.append(limit)
-    return " · ".join(parts)
+    return parts
 
 
 def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: int) -> None:
@@ -76,8 +79,8 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
     plain = None
     if completion.tally.drafted_tokens and completion.tokens_per_second:
         plain = _plain_seconds(llm, completion)
-    sys.stderr.write(summary(completion, plain_seconds=plain, limit=limit) + "\n")
-    sys.stderr.flush()
+    parts = summary(completion, plain_seconds=plain, limit=limit)
+    say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
 
 def _plain_seconds(llm: LLM, completion: Completion) -> float:

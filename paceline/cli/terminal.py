@@ -5,11 +5,13 @@ Knows nothing of models.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
@@ -118,6 +120,37 @@ class Notice:
             sys.stderr.write(ERASE_LINE)
             sys.stderr.flush()
             self._shown = False
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While entered, Ctrl-C ends the process at once: compiled modules turn it into a traceback while they load."""
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def say(text: str) -> None:
+    """Write lines to stderr; if nobody can read them, the work goes on without."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def fold(parts: Sequence[str], columns: int) -> str:
+    """Join parts with dots, breaking lines between parts only; colours take no columns."""
+    lines, room = [parts[0]], columns - _width(parts[0])
+    for part in parts[1:]:
+        needed = _width(part) + 3
+        lines[-1:] = [f"{lines[-1]} · {part}"] if needed <= room else [lines[-1], f"· {part}"]
+        room = room - needed if needed <= room else columns - needed + 1
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    return len(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 
 class Interrupt:

@@ -15,9 +15,14 @@ def reading(name: str, total: int, wanted: bool) -> Iterator[Callable[[int], Non
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.table import Column
 
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        BarColumn(),
+        DownloadColumn(),
+        console=Console(stderr=True),
+        transient=True,
     ) as bar:
         task = bar.add_task(f"loading {name}", total=total)
         yield lambda done: bar.update(task, completed=done)

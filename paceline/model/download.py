@@ -256,6 +256,7 @@ def _bar(name: str, watched: Path, total: int | None, progress: bool) -> Iterato
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
 
     def size() -> int:
         found = 0
@@ -264,7 +265,12 @@ def _bar(name: str, watched: Path, total: int | None, progress: bool) -> Iterato
                 found += path.stat().st_size if path.is_file() else 0
         return found
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     finished = threading.Event()
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=total)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from paceline.cli.chat import Conversation
+from paceline.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("one_load")
 
@@ -61,6 +62,7 @@ def test_commands_are_obeyed_and_never_sent(chat):
     assert asked[2][0] == ("system", "Sing.")
     assert "no such command: /nope" in result.err
     assert "/system TEXT" in result.err
+    assert "/quit" in result.err
 
 
 def test_a_path_at_the_start_of_a_turn_is_no_command(chat):
@@ -70,7 +72,7 @@ def test_a_path_at_the_start_of_a_turn_is_no_command(chat):
 
 def test_a_full_context_is_said_and_the_chat_goes_on(chat):
     result, asked = chat("Hi\n" + "word " * 90 + "\nHi again\n/reset\nHo\n", "--context", 96, "--max-tokens", 4)
-    assert result.code == 0
+    assert result.code == 1  # a script has to learn of it
     assert "error: the prompt must leave room" in result.err
     assert "hint: /reset starts anew" in result.err
     assert [turn[1] for turn in asked[2] if turn[0] == "user"] == ["Hi", "Hi again"]
@@ -92,6 +94,16 @@ def test_the_second_turn_finds_the_first_in_the_cache(model):
     llm.engine.cache.length = lambda sequence: lengths.append(length(sequence)) or lengths[-1]
     talk.answer("And?")
     assert lengths[0] >= 96
+
+
+def test_a_model_without_a_template_is_refused_before_the_first_turn(chat, monkeypatch):
+    def refuse(tokenizer):
+        raise UsageError("no template")
+
+    monkeypatch.setattr("paceline.chat.ChatTemplate.of", refuse)
+    result, asked = chat("Hi\n")
+    assert (result.code, asked) == (2, [])
+    assert result.err == "error: this model has no chat template\n\nhint: use `paceline generate --raw`\n"
 
 
 def test_bytes_that_are_no_text_end_it_with_an_error(chat):

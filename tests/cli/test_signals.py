@@ -1,10 +1,12 @@
 """Ctrl-C, closed pipes and terminals, in real processes."""
 
 import contextlib
+import json
 import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import time
 
@@ -27,16 +29,61 @@ def test_sigint_ends_with_the_summary_and_130(spawn):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out.endswith(b"\n")
-    assert re.match(r"\d+ tokens in .* · interrupted\n$", err.decode()), err
+    assert re.match(r"\d+ tokens? in .* · interrupted\n$", err.decode()), err
 
 
-def test_sigint_with_json_leaves_stdout_empty(spawn):
-    process = spawn(*STORY, "--json")
-    time.sleep(1.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, b"")
-    assert b"Traceback" not in err
+def test_sigint_with_json_prints_what_there_is(terminal):
+    screen = terminal(*STORY, "--json")
+    screen.read_until(r"\?25h")  # the bar is gone: the reply begins
+    time.sleep(0.3)
+    screen.type("\x03")
+    text = screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 130
+    reply = json.loads(text[text.index('{"model"') :])
+    assert reply["finish_reason"] is None
+    assert reply["usage"]["completion_tokens"] == len(reply["token_ids"])
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Press:
+    def find_spec(self, name, *_):
+        if name == WANTED:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+from paceline.__main__ import main
+sys.argv = ["paceline", "generate", "x"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "paceline.cli.generate", "numpy", "paceline._native"])
+def test_ctrl_c_while_starting_is_quiet(module):
+    script = INTERRUPTED_IMPORT.replace("WANTED", repr(module))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_closed_stderr_costs_the_summary_only(spawn):
+    process = spawn("generate", "Hi", "--max-tokens", "3", preexec_fn=lambda: os.close(2))
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out.strip()
+    assert b" in " not in out
+
+
+def test_a_closed_stdout_is_an_error_of_one_line(spawn):
+    process = spawn("generate", "Hi", preexec_fn=lambda: os.close(1))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert is_an_error(err.decode())
+
+
+def test_a_chat_without_stdin_is_a_wrong_call(spawn):
+    process = spawn("chat", preexec_fn=lambda: os.close(0))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert is_an_error(err.decode())
 
 
 def test_a_reader_that_leaves_ends_it_quietly(spawn):
@@ -146,6 +193,24 @@ def test_in_a_chat_ctrl_c_stops_the_reply_and_then_ends(terminal):
     text = screen.read_until(None)
     assert screen.process.wait(timeout=10) == 0
     assert "Traceback" not in text
+
+
+def test_at_a_chats_prompt_ctrl_c_drops_the_line_and_twice_it_ends(terminal):
+    screen = terminal("chat")
+    screen.read_until("> $")
+    screen.type("a line not")
+    screen.read_until("a line not")
+    screen.type("\x03")
+    screen.read_until(r"/exit ends\r\n(?s:.)*> $")
+    screen.type("typed")
+    screen.read_until("typed")
+    screen.type("\x03")  # in a row, but not at an empty prompt
+    screen.read_until(r"/exit ends(?s:.)*/exit ends\r\n(?s:.)*> $")
+    screen.type("\x03")
+    text = screen.read_until(None)
+    assert screen.process.wait(timeout=10) == 130
+    assert "Traceback" not in text
+    assert " tokens in " not in text
 
 
 def test_ctrl_d_ends_a_chat(terminal):

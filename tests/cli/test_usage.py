@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -16,7 +17,8 @@ WRONG = [
     (["generate", "-5 + 3"], "put `--` before"),
     (["generate", "a", "b"], "unexpected extra argument"),
     (["generate", "--model"], "paceline generate --help"),
-    (["generate", "--top-k", "many", "x"], "--top-k"),
+    (["generate", "--top-k", "many", "x"], "--top-k must be a whole number, got `many`"),
+    (["generate", "--top-p=half", "x"], "--top-p must be a number, got `half`"),
     (["generate", "--threads", "0", "x"], "threads"),
     (["generate", "--draft-tokens", "65", "x"], "draft_tokens"),
     (["generate", "--context", "1", "x"], "context"),
@@ -69,6 +71,10 @@ def test_stdin_that_is_no_prompt_is_a_wrong_call(cli, monkeypatch, data):
         (["generate", "--model", "smollm2-135n", "x"], "did you mean `smollm2-135m`?"),
         (["generate", "--model", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf"),
         (["generate", "--json", "--model", "/nowhere/model.gguf", "x"], "/nowhere/model.gguf"),
+        (["generate", "--model", "./nope.gguf", "x"], "hint: check the path\n"),
+        (["generate", "--model", "org/name", "x"], "hf:org/name"),
+        (["generate", "--draft", "ngrm", "x"], "did you mean `ngram`?"),
+        (["generate", "--draft", "smollm", "x"], "did you mean `smollm2-135m`?"),
         (["pull", "smollm"], "did you mean `smollm2-135m`?"),
     ],
 )
@@ -94,6 +100,43 @@ def test_a_file_that_is_no_model_is_an_error(cli, tmp_path):
     assert "without config.json" in result.err
 
 
+def test_a_file_of_another_kind_is_not_called_damaged(cli, tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    result = cli("generate", "--model", tmp_path / "notes.txt", "x")
+    assert "not a GGUF file" in result.err
+    assert "damaged" not in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["generate", "--model", "", "x"], ["generate", "--draft", "", "x"], ["pull", ""]]
+)
+def test_an_empty_name_is_a_wrong_call(cli, model, arguments):
+    result = cli(*arguments)
+    assert result.code == 2
+    assert "got an empty one" in result.err
+
+
+def test_more_than_four_threads_a_core_are_refused(cli):
+    from paceline.kernels.native import usable_cores
+
+    wanted = 4 * usable_cores() + 1
+    result = cli("generate", "--threads", wanted, "x")
+    assert result.code == 2
+    assert f"got `{wanted}`" in result.err
+    assert is_an_error(result.err)
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["pull", "smollm2-135m"], ["generate", "x"]])
+@pytest.mark.parametrize("inside", ["", "deeper"])
+def test_a_home_that_is_a_file_is_a_wrong_call(cli, tmp_path, monkeypatch, arguments, inside):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "file" / inside))
+    result = cli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert "PACELINE_HOME" in result.err
+    assert is_an_error(result.err)
+
+
 def test_a_file_one_may_not_read_is_an_error(cli, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "secret.gguf")
@@ -111,6 +154,7 @@ def test_help_fits_the_terminal(cli, monkeypatch, command, columns):
     result = cli(command, "--help")
     assert result.code == 0
     assert f"paceline {command}" in result.out
+    assert "bool" not in result.out
     assert max(map(len, result.out.splitlines())) <= columns
 
 
@@ -141,6 +185,16 @@ def test_models_is_a_table_a_list_or_json(cli, tmp_path, monkeypatch):
     objects = json.loads(cli("models", "--json").out)
     assert [list(entry.values()) for entry in objects][-1] == ["mine", 5, "", rows[-1][-1]]
     assert objects[0]["path"] is None
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_models_fit_the_terminal(cli, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", cli("models").out).split("\n\n")[0].splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any("smollm2-135m (default)" in line for line in lines)
+    assert any("Apache-2.0" in line for line in lines)
 
 
 def test_pull_prints_where_a_model_is(cli, tmp_path, monkeypatch):

@@ -1,0 +1,33 @@
+"""The line that sums a reply up."""
+
+import pytest
+
+from paceline.cli.reply import summary
+from paceline.cli.terminal import fold
+from paceline.engine.account import Tally
+from paceline.engine.completion import Completion, Setup, Timing
+
+
+def completion(text, tokens, reason):
+    return Completion(
+        Setup("m", ("ngram",), "coupled", "fixed"), text, tokens, reason, 3, Tally(), Timing(0, 0.1, 0, 0, 0, 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (("", [2], "stop"), "the model ended at once"),
+        (("Hi", [5], "length"), "nothing to guess from"),
+        (("", [5, 6, 7], "stop"), "nothing to guess from"),
+    ],
+)
+def test_a_reply_of_nothing_is_called_that(reply, said):
+    assert summary(completion(*reply), plain_seconds=None)[-1] == said
+
+
+def test_lines_break_between_parts_only():
+    parts = ["12 tokens in 0.4 s", "30.0 tokens/s", "\x1b[32mngram 1/2\x1b[0m", "a part that is longer than the line"]
+    lines = fold(parts, 32).split("\n")
+    assert lines == ["12 tokens in 0.4 s", "· 30.0 tokens/s · " + parts[2], "· " + parts[3]]
+    assert fold(parts, 200) == " · ".join(parts)
