@@ -66,7 +66,24 @@ __all__ = [*_HOMES, "__version__", "load"]
 
 
 def load(model: str | None = None, **settings: Any) -> LLM:
-    """Load a model with its drafter: `LLM(model, **settings)`, the default model if none is named."""
+    """Load a model with its drafter: `LLM(model, **settings)`, the default model if none is named.
+
+    Args:
+        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
+        settings: what is left out takes its default from `paceline.config.LLMConfig`.
+            draft: "off", "auto", "ngram", or a smaller model to draft with.
+            draft_tokens: how many tokens are guessed per round, 0 to 64.
+            control: who decides how much to guess: "fixed".
+            verify: how guesses are checked: "coupled".
+            threads: None is one per usable core.
+            context: tokens that prompt and reply share; None is the model's own, at most 8192.
+            quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.
+            slots: how many replies may run at once.
+            progress: show bars on a terminal while loading.
+
+    Raises:
+        PacelineError: of the kind that fits; its `hint` says what to do.
+    """
     llm = importlib.import_module("paceline.engine.llm").LLM
     return llm(**settings) if model is None else llm(model, **settings)  # type: ignore[no-any-return]
 

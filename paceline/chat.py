@@ -17,7 +17,8 @@ from paceline.sandbox import ChatRefused, OverLimit, Sandbox
 from paceline.tokenizer import Tokenizer
 
 MAX_SOURCE = 1 << 20  # characters of template
-_RAW = "write the whole prompt yourself and leave the template out: --raw"
+ROLES = ("system", "user", "assistant", "tool")
+_RAW = "write the whole prompt yourself: `paceline generate --raw`, in Python `llm.generate(prompt)`"
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -110,6 +111,7 @@ class ChatTemplate:
 
 # A noncharacter, which no text for interchange may hold; put inside the names of control tokens that a message spells.
 _BREAK = "\ufdd0"
+_MESSAGE = 'a message is {"role": "user", "content": "text"}'
 
 
 def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -118,13 +120,28 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
     A name of a control token inside a message is cut in two before rendering and each part encoded by itself, so that
     the text stays what the user typed and steers nothing.
     """
+    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
+        raise UsageError(f"a conversation must be a list of messages, got `{str(messages)[:80]}`", hint=_MESSAGE)
+    for message in messages:
+        _check(message)
     names = [name for name in tokenizer.special_texts() if len(name) > 1]
-    safe = [{**message, "content": _defused(message.get("content", ""), names)} for message in messages]
+    safe = [{**message, "content": _defused(message["content"], names)} for message in messages]
     first, *rest = template.render(safe).split(_BREAK)
     ids = tokenizer.encode(first, parse_special=True)
     for part in rest:
         ids += tokenizer.encode(part, parse_special=True, add_bos=False)
     return ids
+
+
+def _check(message: object) -> None:
+    if not isinstance(message, Mapping):
+        raise UsageError(f"a message must be a mapping, got `{str(message)[:80]}`", hint=_MESSAGE)
+    if message.get("role") not in ROLES:
+        got = f"`{str(message['role'])[:80]}`" if "role" in message else "none"
+        raise UsageError(f"a message's role must be one of {', '.join(ROLES)}, got {got}", hint=_MESSAGE)
+    if not isinstance(message.get("content"), str):
+        got = f"`{str(message['content'])[:80]}`" if "content" in message else "none"
+        raise UsageError(f"a message's content must be a text, got {got}", hint=_MESSAGE)
 
 
 def _defused(text: str, names: list[str]) -> str:

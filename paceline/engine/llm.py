@@ -20,6 +20,7 @@ from paceline.engine.engine import Engine
 from paceline.engine.loading import CONTROLLERS, VERIFIERS, Loaded, load_drafter, load_target
 from paceline.engine.sequence import Request
 from paceline.engine.step import CHUNK
+from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.flatten import flatten
 from paceline.types import Event, FinishReason, SamplingParams, TokenTree
@@ -65,6 +66,14 @@ class LLM:
         **settings: object,
     ) -> None:
         started = perf_counter()
+        for name, value in (("model", model), ("draft", draft)):
+            if not isinstance(value, (str, Path)):
+                raise UsageError(
+                    f"{name} must be a name or a path, got `{value}`",
+                    hint='draft="off" turns speculation off'
+                    if name == "draft"
+                    else "leave it out for the default model",
+                )
         self.config = LLMConfig.of(model=str(model), draft=str(draft), **settings)
         pool = new_pool(self.config.threads)
         self._target: Loaded = load_target(self.config, pool, progress=progress)
@@ -98,10 +107,12 @@ class LLM:
     ) -> Completion | list[Completion]:
         """Reply to one prompt (text or token ids), or to several texts side by side.
 
+        A text is continued as it is, like `paceline generate --raw`, unless `chat` is true.
+
         Args:
             chat: put the text into the model's chat template as the user's message first.
         """
-        if isinstance(prompt, str) or not prompt or not isinstance(prompt[0], str):
+        if isinstance(prompt, str) or not isinstance(prompt, Seq) or not prompt or not isinstance(prompt[0], str):
             return self._finish_all([self.encode(prompt, chat=chat)], params)[0]  # type: ignore[arg-type]
         return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
 
@@ -111,7 +122,7 @@ class LLM:
         Several replies may be open at once and share rounds, whoever is read first.
         """
         ids = self.encode(prompt, chat=chat)
-        request = Request(next(self._ids), ids, params or SamplingParams())
+        request = Request(next(self._ids), ids, _checked(params))
         self.engine.check(request)
         record = _Record(request)
 
@@ -135,6 +146,11 @@ class LLM:
     def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
         """Return token ids; names of control tokens in a text are plain text, whoever wrote them."""
         if not isinstance(prompt, str):
+            is_ids = isinstance(prompt, (Seq, np.ndarray)) and all(isinstance(i, (int, np.integer)) for i in prompt)
+            if not is_ids:
+                raise UsageError(
+                    f"a prompt must be a text, a list of token ids or a list of texts, got `{prompt!r:.80}`"
+                )
             return [int(token) for token in prompt]
         return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.tokenizer.encode(prompt)
 
@@ -175,7 +191,7 @@ class LLM:
     # ---- rounds
 
     def _finish_all(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
-        records = [_Record(Request(next(self._ids), ids, params or SamplingParams())) for ids in prompts]
+        records = [_Record(Request(next(self._ids), ids, _checked(params))) for ids in prompts]
         try:
             for record in records:
                 self._start(record)
@@ -224,6 +240,14 @@ class LLM:
             request = self._ended.popleft()
             self.engine.cancel(request)
             self._records.pop(request, None)
+
+
+def _checked(params: SamplingParams | None) -> SamplingParams:
+    if params is not None and not isinstance(params, SamplingParams):
+        raise UsageError(
+            f"params must be a SamplingParams, got `{params!r:.80}`", hint="paceline.SamplingParams(seed=1)"
+        )
+    return params or SamplingParams()
 
 
 class _Record:

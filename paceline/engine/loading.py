@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,13 @@ import paceline.draft.ngram  # noqa: F401  (registers its name)
 from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, lookup
+from paceline.draft.base import Drafter, lookup, names
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading
-from paceline.errors import PacelineError, UsageError, VocabMismatch
+from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
-from paceline.model.sources import resolve
+from paceline.model.sources import known_models, resolve
 from paceline.tokenizer import Tokenizer
 from paceline.verify.base import Verifier
 from paceline.verify.coupled import CoupledVerifier
@@ -88,6 +89,11 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
         draft = load(name, pool, quant=config.draft_quant, context=None, progress=progress)
     except PacelineError as error:
         error.args = (f"draft model `{name}`: {error}",)
+        known_names = (
+            [*names(), *(record.name for record in known_models())] if isinstance(error, ModelNotFound) else []
+        )
+        if near := difflib.get_close_matches(name.lower(), known_names, n=1):
+            error.hint = f"did you mean `{near[0]}`? drafters: {', '.join(names())}; or a smaller model, as for --model"
         raise
     check_vocabularies(target, draft)
     label = Path(name).stem if name.endswith(".gguf") else Path(name).name

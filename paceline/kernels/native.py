@@ -11,6 +11,8 @@ from paceline.errors import NativeUnavailable, UsageError
 
 log = logging.getLogger(__name__)
 
+_MOST_PER_CORE = 4
+
 
 @cache
 def native() -> Any:
@@ -47,9 +49,15 @@ def usable_cores() -> int:
 
 def new_pool(threads: int | None = None) -> Any:
     """Return a pool of `threads` threads, one per usable core unless told."""
-    count = usable_cores() if threads is None else threads
+    cores = usable_cores()
+    count = cores if threads is None else threads
     if not 1 <= count <= 1024:
         raise UsageError(f"threads must be between 1 and 1024, got `{count}`")
-    if count > usable_cores():
-        log.warning("%d threads on %d usable cores will wait for each other", count, usable_cores())
+    if count > _MOST_PER_CORE * cores:
+        raise UsageError(
+            f"threads must be at most {_MOST_PER_CORE} for each of the {cores} usable cores, got `{count}`",
+            hint="leave threads out: one per core is the fastest",
+        )
+    if count > cores:
+        log.warning("%d threads on %d usable cores will wait for each other", count, cores)
     return native().Pool(count)

@@ -252,8 +252,14 @@ class _Reader:
 
     def header(self) -> tuple[int, dict[str, object]]:
         """Read the counts and the metadata; return how many tensors are described next."""
-        if self.size < 24 or self.buffer[:4] != b"GGUF":
-            self.fail("a GGUF file", f"one of {self.size} bytes that starts with `{self.buffer[:4].hex(' ')}`", 0)
+        if self.buffer[:4] != b"GGUF":
+            raise ModelFileError(
+                f"{self.file.path}: not a GGUF file: wanted one that starts with `{b'GGUF'.hex(' ')}`; "
+                f"got {self.size} bytes that start with `{self.buffer[:4].hex(' ')}`",
+                hint="give a `.gguf` file, or a Hugging Face folder with config.json",
+            )
+        if self.size < 24:
+            self.fail("24 bytes of header", f"{self.size}", 0)
         self.at = 4
         version = self.unpack("<I", "the version")
         if version not in (2, 3):

@@ -60,10 +60,6 @@ class Numbers:
     def layers(self, key: str) -> int:
         return self.integer(key, most=MOST_LAYERS)
 
-    def divide(self, whole: int, parts: int) -> int | None:
-        """Divide, None if nothing was left or it does not divide: then another key has to say it."""
-        return None if whole % parts else whole // parts
-
     def _name(self, key: str) -> str:
         return f"{self.shown}{self.prefix}{key}"
 

@@ -87,9 +87,22 @@ KNOWN = {
 
 
 def models_folder() -> Path:
-    """Name the folder for models: $PACELINE_HOME/models, else the user's cache folder."""
+    """Name the folder for models: $PACELINE_HOME/models, else the user's cache folder.
+
+    Raises:
+        UsageError: a file is where the folder would be.
+    """
     home = os.environ.get("PACELINE_HOME")
-    return (Path(home).expanduser() if home else Path(platformdirs.user_cache_dir("paceline"))) / "models"
+    folder = (Path(home).expanduser() if home else Path(platformdirs.user_cache_dir("paceline"))) / "models"
+    for part in (folder, *folder.parents):
+        if os.path.lexists(part):
+            if not part.is_dir():
+                raise UsageError(
+                    f"models need a folder at `{folder}`; `{part}` is no folder",
+                    hint="set PACELINE_HOME to a folder of yours, or unset it",
+                )
+            break
+    return folder
 
 
 def known_models() -> list[Record]:
@@ -110,6 +123,8 @@ def resolve(source: str, *, progress: bool = False) -> Path:
 
     Raises ModelNotFound, DownloadError, ModelFileError (a wrong digest), UsageError (a malformed source).
     """
+    if not source.strip():
+        raise UsageError("a model must have a name or a path; got an empty one", hint=f"known: {', '.join(KNOWN)}")
     if source in KNOWN:
         return _resolve_known(KNOWN[source], progress)
     if source.startswith("hf:"):
@@ -126,7 +141,8 @@ def resolve(source: str, *, progress: bool = False) -> Path:
     if re.fullmatch(r"[\w.-]+", source) and cached.is_file():
         return cached
     if "/" in source or source.endswith(".gguf"):
-        hub = f"; from the hub it is hf:{source}" if re.fullmatch(r"[\w.-]+/[\w.-]+", source) else ""
+        on_hub = re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", source) and not source.endswith(".gguf")
+        hub = f"; from the hub it is hf:{source}" if on_hub else ""
         raise ModelNotFound(f"wanted a model file; there is none at `{source}`", hint=f"check the path{hub}")
     names = [record.name for record in known_models()]
     close = difflib.get_close_matches(source.lower(), names, n=1, cutoff=0.5)

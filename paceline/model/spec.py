@@ -98,7 +98,7 @@ def spec_from_gguf(file: Source) -> ModelSpec:
         raise UnsupportedModel(f"{file.path}: wanted a dense model; got one with experts (`{family}.expert_count`)")
     layers, heads = n.layers("block_count"), n.integer("attention.head_count", most=1 << 12)
     width = n.integer("embedding_length", most=1 << 17)
-    head_dim = n.integer("attention.key_length", n.divide(width, heads), most=1 << 10)
+    head_dim = _head_dim(n, "attention.key_length", width, heads)
     if n.integer("attention.value_length", head_dim) != head_dim:
         raise UnsupportedModel(f"{file.path}: wanted keys and values of one length; got {head_dim} and another")
     rows = file.tensors["token_embd.weight"].shape[0] if "token_embd.weight" in file.tensors else None
@@ -154,8 +154,7 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
     n = Numbers(_GEMMA3_DEFAULTS | dict(config) if gemma else config, where)
     layers, heads = n.layers("num_hidden_layers"), n.integer("num_attention_heads", most=1 << 12)
     width = n.integer("hidden_size", most=1 << 17)
-    head_dim = 128 if family == "qwen3" else n.divide(width, heads)
-    head_dim = n.integer("head_dim", head_dim, most=1 << 10)
+    head_dim = n.integer("head_dim", 128, most=1 << 10) if family == "qwen3" else _head_dim(n, "head_dim", width, heads)
     asked = config.get("hidden_activation", config.get("hidden_act")) or ("gelu_pytorch_tanh" if gemma else "silu")
     if not isinstance(asked, str) or asked not in _ACTIVATIONS:
         raise UnsupportedModel(
@@ -201,6 +200,15 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
         ),
         where,
     )
+
+
+def _head_dim(n: Numbers, key: str, width: int, heads: int) -> int:
+    if n.get(key) is None and width % heads:
+        raise ModelFileError(
+            f"{n.where}: wanted a width that {heads} heads divide, or `{n.prefix}{key}`; got a width of {width}",
+            hint="the file describes no possible model",
+        )
+    return n.integer(key, width // heads, most=1 << 10)
 
 
 def _rope_table(family: str, layer: int, local: bool, every: int = 4) -> int:

@@ -16,7 +16,7 @@ def validate(params: SamplingParams) -> None:
     _whole("top_k", params.top_k, 0, 2**31 - 1, "0 (off) or a positive whole number")
     _whole("seed", params.seed, 0, 2**64 - 1, "a whole number from 0 to 2^64 - 1")
     _whole("max_tokens", params.max_tokens, 1, 2**31 - 1, "a whole number from 1 to 2147483647")
-    if isinstance(params.stop, str) or any(not isinstance(text, str) or not text for text in params.stop):
+    if not isinstance(params.stop, (tuple, list)) or any(not isinstance(text, str) or not text for text in params.stop):
         raise UsageError(f"stop must be a sequence of non-empty texts, got `{params.stop!r}`")
 
 
