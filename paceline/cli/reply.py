@@ -29,7 +29,7 @@ def play(reply: Reply, screen: Screen | None) -> bool:
                         screen.show(event.tokens, event.sources, event.text)
                 else:  # a piece of a long prompt
                     read += 1
-                    notice.show(f"reading the prompt {'·' * read}")
+                    notice.show(f"reading the prompt {'·' * (1 + (read - 1) % 10)}")  # never wider than a terminal
                 if interrupt.pressed:
                     break
         finally:

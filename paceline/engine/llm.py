@@ -146,8 +146,8 @@ class LLM:
     def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
         """Return token ids; names of control tokens in a text are plain text, whoever wrote them."""
         if not isinstance(prompt, str):
-            is_ids = isinstance(prompt, (Seq, np.ndarray)) and all(isinstance(i, (int, np.integer)) for i in prompt)
-            if not is_ids:
+            is_list = isinstance(prompt, (Seq, np.ndarray)) and not isinstance(prompt, (bytes, bytearray))
+            if not is_list or not all(isinstance(token, (int, np.integer)) for token in prompt):
                 raise UsageError(
                     f"a prompt must be a text, a list of token ids or a list of texts, got `{prompt!r:.80}`"
                 )

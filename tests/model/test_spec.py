@@ -150,6 +150,11 @@ def test_a_llama_config_gives_its_numbers():
         config(hidden_act="relu")
 
 
+def test_heads_that_do_not_divide_the_width_are_named_with_it():
+    with pytest.raises(ModelFileError, match=r"a width that 7 heads divide, or `head_dim`; got a width of 64"):
+        spec_from_config({**CONFIG, "num_attention_heads": 7})
+
+
 def test_windows_of_configs():
     assert config(model_type="mistral", sliding_window=99).windows == (99,) * 4
     assert config(model_type="mistral", sliding_window=None).windows == (0,) * 4

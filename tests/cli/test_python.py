@@ -1,0 +1,67 @@
+"""A wrong call from Python is answered in the words of the command line: what was wanted, what was got."""
+
+import numpy as np
+import pytest
+
+import paceline
+from paceline.errors import UsageError
+from paceline.types import SamplingParams
+
+
+@pytest.fixture(scope="module")
+def llm(model):
+    return paceline.load(model, draft="off", context=256)
+
+
+@pytest.mark.parametrize("prompt", [5, None, 1.5, [1.5], ["a", 5], b"abc", {"role": "user"}, [[1], [2]]])
+def test_a_prompt_is_a_text_ids_or_texts(llm, prompt):
+    with pytest.raises(UsageError, match="a prompt must be a text, a list of token ids or a list of texts, got"):
+        llm.generate(prompt)
+
+
+def test_ids_may_come_from_numpy(llm):
+    ids, params = llm.encode("Once upon a time"), SamplingParams(max_tokens=2)
+    wanted = llm.generate(ids, params).token_ids
+    assert llm.generate(np.array(ids), params).token_ids == wanted
+    assert llm.generate(list(np.array(ids)), params).token_ids == wanted
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ("hello", "a conversation must be a list of messages, got `hello`"),
+        ({"role": "user", "content": "x"}, "a conversation must be a list"),
+        (["hello"], "a message must be a mapping, got `hello`"),
+        ([{"role": "user"}], "content must be a text, got none"),
+        ([{"role": "user", "content": None}], "content must be a text, got `None`"),
+        ([{"content": "x"}], "role must be one of system, user, assistant, tool, got none"),
+        ([{"role": "usr", "content": "x"}], "got `usr`"),
+        ([{"role": ["user"], "content": "x"}], "role must be one of"),
+        ([], "at least one message"),
+    ],
+)
+def test_a_message_has_a_role_and_a_content(llm, messages, said):
+    with pytest.raises(UsageError, match=said):
+        llm.chat(messages)
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, 3, SamplingParams(temperature="0"), SamplingParams(stop=5)])
+def test_params_of_a_wrong_type_are_refused_before_a_round(llm, params):
+    for reply in (llm.generate, llm.stream):
+        with pytest.raises(UsageError):
+            reply("Hi", params)
+
+
+@pytest.mark.parametrize("settings", [{"draft": None}, {"draft": True}, {"model": 5}])
+def test_a_model_and_a_drafter_have_names(settings):
+    with pytest.raises(UsageError, match="must be a name or a path"):
+        paceline.LLM(**settings)
+
+
+def test_help_for_load_names_every_setting():
+    from dataclasses import fields
+
+    from paceline.config import LLMConfig
+
+    for field in fields(LLMConfig):
+        assert field.name in paceline.load.__doc__
