@@ -29,7 +29,7 @@ def play(reply: Reply, screen: Screen | None) -> bool:
                         screen.show(event.tokens, event.sources, event.text)
                 else:  # a piece of a long prompt
                     read += 1
-                    notice.show(f"reading the prompt {'·' * (1 + (read - 1) % 10)}")  # never wider than a terminal
+                    notice.show(f"reading the prompt {'·' * (1 + (read - 1) % 10):<10}")  # never wider than a terminal
                 if interrupt.pressed:
                     break
         finally:
@@ -40,12 +40,15 @@ def play(reply: Reply, screen: Screen | None) -> bool:
     return interrupt.pressed and reply.completion.finish_reason is None
 
 
-def summary(completion: Completion, *, plain_seconds: float | None, limit: str = "") -> list[str]:
+def summary(
+    completion: Completion, *, plain_seconds: float | None, limit: str = "", ended_at_once: bool = False
+) -> list[str]:
     """Sum a reply up in parts: speed, how much was guessed right, and the gain over decoding without drafts.
 
     Args:
         plain_seconds: what one token costs on this machine without speculation.
         limit: what cut the reply, if anything did.
+        ended_at_once: the model's first token was an end.
     """
     tally, timing, count = completion.tally, completion.timing, len(completion.token_ids)
     seconds = timing.prefill_seconds + timing.decode_seconds
@@ -57,7 +60,7 @@ def summary(completion: Completion, *, plain_seconds: float | None, limit: str =
         parts.append(f"accepted {100 * tally.acceptance_rate:.0f} % ({_by_source(completion)})")
         if plain_seconds and completion.tokens_per_second:
             parts.append(f"{completion.tokens_per_second * plain_seconds:.2f}× plain")
-    elif completion.finish_reason == "stop" and count <= 1 and not completion.text:
+    elif ended_at_once:
         parts.append("the model ended at once")
     else:
         parts.append("speculation off" if not completion.setup.drafters else "nothing to guess from")
@@ -79,7 +82,10 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
     plain = None
     if completion.tally.drafted_tokens and completion.tokens_per_second:
         plain = _plain_seconds(llm, completion)
-    parts = summary(completion, plain_seconds=plain, limit=limit)
+    first = completion.token_ids[:1]
+    is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
+    ended_at_once = is_end and all(llm.tokenizer.is_special(token) for token in first)  # and no stop string did it
+    parts = summary(completion, plain_seconds=plain, limit=limit, ended_at_once=ended_at_once)
     say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
 

@@ -17,12 +17,9 @@ def reading(name: str, total: int, wanted: bool) -> Iterator[Callable[[int], Non
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
     from rich.table import Column
 
-    with Progress(
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-        BarColumn(),
-        DownloadColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
+    console = Console(stderr=True)
+    name_column = Column(no_wrap=True, overflow="ellipsis", max_width=2 * console.width // 5)
+    columns = (TextColumn("{task.description}", table_column=name_column), BarColumn())
+    with Progress(*columns, DownloadColumn(table_column=Column(no_wrap=True)), console=console, transient=True) as bar:
         task = bar.add_task(f"loading {name}", total=total)
         yield lambda done: bar.update(task, completed=done)

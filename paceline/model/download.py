@@ -255,7 +255,15 @@ def _bar(name: str, watched: Path, total: int | None, progress: bool) -> Iterato
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
     from rich.table import Column
 
     def size() -> int:
@@ -265,14 +273,14 @@ def _bar(name: str, watched: Path, total: int | None, progress: bool) -> Iterato
                 found += path.stat().st_size if path.is_file() else 0
         return found
 
-    columns = (
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+    console = Console(stderr=True)
+    name_column = Column(no_wrap=True, overflow="ellipsis", max_width=2 * console.width // 5)
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", table_column=name_column), BarColumn()]
+    columns.append(DownloadColumn(table_column=Column(no_wrap=True)))
+    if console.width >= 60:  # else they would push the numbers over the edge
+        columns += [TransferSpeedColumn(), TimeRemainingColumn()]
     finished = threading.Event()
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=total)
 
         def watch() -> None:

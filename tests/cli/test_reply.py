@@ -14,16 +14,10 @@ def completion(text, tokens, reason):
     )
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        (("", [2], "stop"), "the model ended at once"),
-        (("Hi", [5], "length"), "nothing to guess from"),
-        (("", [5, 6, 7], "stop"), "nothing to guess from"),
-    ],
-)
-def test_a_reply_of_nothing_is_called_that(reply, said):
-    assert summary(completion(*reply), plain_seconds=None)[-1] == said
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_reply_of_nothing_is_called_that(at_once):
+    parts = summary(completion("", [2], "stop"), plain_seconds=None, ended_at_once=at_once)
+    assert parts == ["1 token in 0.1 s", "the model ended at once" if at_once else "nothing to guess from"]
 
 
 def test_lines_break_between_parts_only():
