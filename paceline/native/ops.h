@@ -76,7 +76,7 @@ inline bool fetch_tile(const Weight& weight, int tile, int i) {
   return true;
 }
 
-inline int tile_grain(int tiles, int threads) { return std::clamp(tiles / (threads * 8), 1, 16); }
+inline int tile_grain(int tiles, int threads) { return std::clamp(tiles / (threads * 8), 1, 32); }
 
 struct LinearOp final : Op {
   struct Part {
