@@ -17,12 +17,10 @@ from paceline.draft.base import empty_draft
 from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.model.flatten import flatten
+from paceline.model.flatten import CHUNK, SLACK, flatten
 from paceline.sample.draw import draw
 from paceline.types import Budget, Draft, Ints, TokenTree, Verdict, View
 
-CHUNK = 256
-SLACK = 128  # guesses beyond the text, and a page begun for them
 log = logging.getLogger(__name__)
 
 

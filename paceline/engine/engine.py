@@ -12,12 +12,11 @@ from paceline.engine.step import Parts, step
 from paceline.errors import ContextOverflow, UsageError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
+from paceline.model.flatten import SLACK
 from paceline.sample.params import validate
 from paceline.tokenizer import Tokenizer
 from paceline.types import Event
 from paceline.verify.base import Verifier
-
-SLACK = 128  # room of each sequence for the tree in flight
 
 
 class Engine:

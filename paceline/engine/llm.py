@@ -19,10 +19,9 @@ from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
 from paceline.engine.loading import CONTROLLERS, VERIFIERS, Loaded, load_drafter, load_target
 from paceline.engine.sequence import Request
-from paceline.engine.step import CHUNK
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
-from paceline.model.flatten import flatten
+from paceline.model.flatten import CHUNK, flatten
 from paceline.types import Event, FinishReason, SamplingParams, TokenTree
 
 Message = Mapping[str, str]

@@ -18,10 +18,10 @@ from paceline.engine.sequence import Sequence
 from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
+from paceline.model.flatten import CHUNK
 from paceline.types import Budget, Event, Floats, Verdict
 from paceline.verify.base import Verifier
 
-CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
 MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
 
 

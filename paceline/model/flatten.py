@@ -9,6 +9,9 @@ import numpy as np
 from paceline.model.cache import PagedCache
 from paceline.types import Batch, TokenTree
 
+CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
+SLACK = 128  # tokens of cache room a sequence needs beyond its text, for the tree in flight and a page begun for it
+
 
 def flatten(cache: PagedCache, sequences: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Batch:
     """Make room for each tree behind its sequence's committed tokens and describe them as one batch.

@@ -217,7 +217,6 @@ void Program::prepare(const Batch& batch, const std::vector<int>& taps) {
   c.taps = &taps;
   for (auto& buffer : buffers_) buffer->reserve(batch.rows(buffer->rows));
 
-  c.sequence_of.resize(static_cast<size_t>(batch.flat));
   c.slot_of.resize(static_cast<size_t>(batch.flat));
   c.spans.clear();
   int most_blocks = 1, most_tail = 0, head_dim = batch.store->head_dim(), group = 1, width = 0;
@@ -233,7 +232,6 @@ void Program::prepare(const Batch& batch, const std::vector<int>& taps) {
     for (; r < end; ++r) {
       const int node = r - begin;
       const int slot = batch.lengths[s] + node;
-      c.sequence_of[static_cast<size_t>(r)] = s;
       c.slot_of[static_cast<size_t>(r)] = static_cast<int64_t>(batch.page(s, slot / kPage)) * kPage + slot % kPage;
     }
     int chain = begin;

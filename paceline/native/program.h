@@ -65,12 +65,10 @@ struct Span {
 struct Context {
   Batch batch;
   const Kernels* kernels = nullptr;
-  std::vector<int> sequence_of;  // [T]
   std::vector<int64_t> slot_of;  // [T] where the row's keys and values go
   std::vector<Span> spans;
   std::vector<std::vector<float>> cos, sin;  // per rope table [T, rotary/2]
   std::vector<Memory> scratch;               // per thread
-  int most_blocks = 0;                       // blocks of 32 keys of the longest row
   const std::vector<int>* taps = nullptr;    // layers whose output is kept
 };
 
