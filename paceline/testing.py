@@ -17,10 +17,7 @@ from paceline.draft.base import empty_draft
 from paceline.kernels.ops import PAGE
 from paceline.model.cache import PagedCache
 from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, TokenTree, Verdict, View
-
-Probabilities = npt.NDArray[np.float64]
-
+from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, Probabilities, Spent, TokenTree, Verified, View
 
 # ---- a model
 
@@ -191,13 +188,14 @@ class ScriptedDrafter:
     def __init__(self, script: Script, answers: Mapping[int, Seq[int]], *, seed: int = 0) -> None:
         self._script, self._answers, self._seed = script, answers, seed
         self.released: list[int] = []
-        self.verdicts: list[tuple[int, Draft, Verdict]] = []
+        self.spent: dict[str, Spent] = {}
+        self.verdicts: list[tuple[int, Draft, Verified]] = []
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         return [self._propose(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
-    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
-        self.verdicts.append((view.id, draft, verdict))
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        self.verdicts.append((view.id, draft, verified))
 
     def release(self, sequence_id: int) -> None:
         self.released.append(sequence_id)

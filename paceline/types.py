@@ -5,7 +5,7 @@ Only numpy is known here: no model, no cache, no tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from paceline.errors import PacelineError
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+Probabilities = npt.NDArray[np.float64]
 FinishReason = Literal["stop", "length", "error"]
 
 _CHAIN = np.arange(-1, 1 << 16, dtype=np.int32)  # parents of the longest chain anybody forwards
@@ -60,14 +61,30 @@ class TokenTree:
             node = int(self.parents[node])
         return path[::-1]
 
+    def follow(self, tokens: Sequence[int] | Ints) -> list[int]:
+        """Return the nodes met when walking down by these tokens, the first child of each name, root excluded."""
+        node, path = 0, list[int]()
+        for token in tokens:
+            child = next((c for c in self.children(node) if self.tokens[c] == token), None)
+            if child is None:
+                break
+            path.append(child)
+            node = child
+        return path
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much to draft for one sequence this round; `nodes == 0` means do not draft."""
+    """How much to draft for one sequence this round; `nodes == 0` means do not draft.
+
+    Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
+    so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time.
+    """
 
     nodes: int
     depth: int
-    floor: float = 0.0  # least estimated probability of a path worth drafting
+    price: Probabilities | None = None
+    step: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +93,15 @@ class Draft:
 
     `guess` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
     `source` int8 [N] names who guessed it (an index into the drafter's `sources`); the root's entries are unused.
-    `q` float32 [N, V] holds the draft law after each node for verifiers that need it.
+    `laws` float64 [V] by node: the draft law that node's drawn children were drawn from, without replacement, in order;
+    `drawn` bool [N] tells them from children that are a function of the text. Verifiers with `needs_laws` read both.
     """
 
     tree: TokenTree
     guess: Floats
     source: npt.NDArray[np.int8]
-    q: Floats | None = None
+    laws: Mapping[int, Probabilities] = field(default_factory=dict)
+    drawn: npt.NDArray[np.bool_] | None = None
 
     @property
     def drafted(self) -> int:
@@ -96,6 +115,20 @@ class Verdict:
 
     nodes: tuple[int, ...]
     bonus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What became of the tree that was verified: the nodes accepted, and what was committed.
+
+    `tokens` int32 [k]: the accepted ones and the target's own last, fewer if a stop cut them. `logits` float32 [N, V]
+    after each node, the model's own memory: read them before the next forward.
+    """
+
+    tree: TokenTree
+    nodes: tuple[int, ...]
+    tokens: Ints
+    logits: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +155,14 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a drafter may see of a sequence: its identity, its committed tokens and how they are drawn."""
+    """What drafters and verifiers may see of a sequence: its committed tokens and how the next ones are drawn."""
 
     id: int
     tokens: Ints  # int32 [n], prompt and output, the last committed token included; read only
     params: SamplingParams
+    prompt_length: int = 0
+    ends: frozenset[int] = frozenset()  # tokens that end the reply
+    prediction: Ints | None = None  # what the user expects the output to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +195,14 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What a source's guesses of one round took: `steps` one after the other, in `seconds`."""
+
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """One round of one sequence as the controller, metrics and benchmarks see it.
 
@@ -170,6 +214,8 @@ class Round:
     by_source: Mapping[str, tuple[int, int]]  # name -> (drafted, accepted)
     committed: int  # tokens added, the bonus included
     censored: bool  # the round was cut by a stop or a limit, so its tail says nothing of acceptance
+    rows: int  # tokens the target's forward had, all sequences together
+    spent: Mapping[str, Spent]  # by source that takes time
     draft_seconds: float
     verify_seconds: float
     other_seconds: float

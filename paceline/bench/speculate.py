@@ -9,8 +9,9 @@ from time import perf_counter
 from paceline.bench.prompts import chosen, fresh_prompt
 from paceline.bench.session import Progress, Session
 from paceline.bench.stats import Spread, geometric_mean, rounded
-from paceline.draft.base import Drafter, lookup
+from paceline.draft.base import Drafter
 from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
 from paceline.engine.completion import Completion
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
@@ -161,9 +162,7 @@ def _drafters(session: Session) -> dict[str, Drafter]:
         if not isinstance(loaded.model, Timed):
             loaded.model = Timed(loaded.model)
         found[loaded.name] = loaded
-    factory = lookup("ngram")
-    if factory is not None:
-        found["ngram"] = factory()
+    found["ngram"] = NgramDrafter()
     return found
 
 

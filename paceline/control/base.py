@@ -11,6 +11,10 @@ from paceline.types import Budget, Load, Round, View
 class Controller(Protocol):
     """Budgets before a round, what came of them after it."""
 
+    @property
+    def reason(self) -> str:
+        """Why it chose what it chose last, in a sentence for people; empty if there is nothing to say."""
+
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence of the coming round."""
 

@@ -12,6 +12,7 @@ class FixedController:
 
     def __init__(self, length: int) -> None:
         self._budget = Budget(length, length)
+        self.reason = f"{length} a round, as asked"
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         return [self._budget] * len(views)

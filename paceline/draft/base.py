@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from paceline.config import LLMConfig
 from paceline.errors import UsageError
-from paceline.types import Budget, Draft, TokenTree, Verdict, View
+from paceline.model.base import Model
+from paceline.tokenizer import Tokenizer
+from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 
 
 class Drafter(Protocol):
@@ -16,24 +20,62 @@ class Drafter(Protocol):
 
     sources: tuple[str, ...]
 
+    @property
+    def spent(self) -> Mapping[str, Spent]:
+        """What the latest `propose` took, by source; sources that take next to nothing are left out."""
+
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         """Return one draft per sequence, within its budget; a draft of the root alone means no guess."""
 
-    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
-        """Learn what became of a draft. `view` is the sequence as it was when the draft was made."""
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Learn from a round.
+
+        Args:
+            view: the sequence as it was when the draft was made.
+            draft: what this drafter proposed. The tree that was verified may hold less of it, and others' guesses.
+            verified: what was, and what the target said.
+        """
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence that ended."""
 
 
-Factory = Callable[[], Drafter]
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run. `name` is what the user called it."""
+
+    name: str
+    model: Model
+    tokenizer: Tokenizer
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a drafter is made for: the target, how the user configured it, and how to load another model.
+
+    `draws`: guesses must be drawn with chance of their own, their laws kept, for a verifier that needs them; else
+    drafters draw with the target's own noise. `load` maps a name or path to a model that shares the target's threads.
+    """
+
+    target: Loaded
+    config: LLMConfig
+    load: Callable[[str], Loaded]
+    draws: bool = False
+
+
+Factory = Callable[[Setting, str], "Drafter"]
 _registry: dict[str, Factory] = {}
 
 
 def register(name: str, factory: Factory) -> None:
-    """Make a drafter known by `name`, for `--draft` and `LLM(draft=…)`."""
-    if not name or "," in name or "/" in name:
-        raise UsageError(f"a drafter's name must have no comma or slash, got `{name}`")
+    """Make a drafter known by `name`, for `--draft` and `LLM(draft=…)`.
+
+    Args:
+        factory: makes it for a setting; what follows a colon in `name:argument` comes second, else "".
+    """
+    if not name or any(mark in name for mark in ",/:+"):
+        raise UsageError(f"a drafter's name must have no comma, slash, colon or plus, got `{name}`")
     _registry[name] = factory
 
 
@@ -56,15 +98,16 @@ class NoDrafter:
     """Speculation off."""
 
     sources: tuple[str, ...] = ()
+    spent: Mapping[str, Spent] = {}
 
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         return [empty_draft(view) for view in views]
 
-    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Learn nothing."""
 
     def release(self, sequence_id: int) -> None:
         """Nothing is held."""
 
 
-register("off", NoDrafter)
+register("off", lambda setting, argument: NoDrafter())

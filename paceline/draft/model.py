@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
 
+from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft
 from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK, SLACK, flatten
 from paceline.sample.draw import draw
-from paceline.types import Budget, Draft, Ints, TokenTree, Verdict, View
+from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
+
+DEEPEST = 15  # guesses from here on are counted as one
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +45,12 @@ class ModelDrafter:
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
         self._states: dict[int, _State] = {}
-        self._accepted = np.ones(64)  # discounted counts by depth
-        self._tested = np.full(64, 2.0)
+        self.spent: dict[str, Spent] = {}
+        self._acceptance = Acceptance(np.full(DEEPEST + 1, 0.7))
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a chain of up to `budget.depth` tokens for each sequence, all sequences side by side."""
+        started, steps = perf_counter(), 0
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         active = [i for i in active if self._has_room(views[i], min(budgets[i].nodes, budgets[i].depth))]
         for i in active:
@@ -53,18 +58,19 @@ class ModelDrafter:
         guesses: dict[int, list[int]] = {i: [] for i in active}
         while active:
             broken = self._guess_one(views, active, guesses)
+            steps += 1
             active = [
                 i for i in active if i not in broken and len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)
             ]
+        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
         return [self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)]
 
-    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
-        """Count what was kept, by depth."""
-        reached = min(len(verdict.nodes) + 1, draft.drafted, len(self._tested))
-        self._tested *= 0.98
-        self._accepted *= 0.98
-        self._tested[:reached] += 1
-        self._accepted[: min(len(verdict.nodes), reached)] += 1
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Count what was right, by depth."""
+        for depth, (guess, token) in enumerate(zip(draft.tree.tokens[1:], verified.tokens, strict=False)):
+            self._acceptance.observe(min(depth, DEEPEST), kept=bool(guess == token))
+            if guess != token:
+                break
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -115,9 +121,8 @@ class ModelDrafter:
             feeds.append(np.asarray(committed, np.int32))
         logits = self._extend([state.cache for state in states], feeds, wanted=1)
         for row, (i, state) in enumerate(zip(active, states, strict=True)):
-            position = len(views[i].tokens) + len(guesses[i])
             try:
-                token = draw(logits[row], views[i].params, position)
+                token = draw(logits[row], views[i], guesses[i])
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
                 broken.append(i)
                 continue
@@ -136,6 +141,5 @@ class ModelDrafter:
     def _draft(self, view: View, guesses: list[int]) -> Draft:
         count = len(guesses)
         guess = np.ones(count + 1, np.float32)
-        depth = np.minimum(np.arange(count), len(self._tested) - 1)
-        guess[1:] = (self._accepted / self._tested)[depth]
+        guess[1:] = self._acceptance.rates()[np.minimum(np.arange(count), DEEPEST)]
         return Draft(TokenTree.chain([int(view.tokens[-1]), *guesses]), guess, np.zeros(count + 1, np.int8))

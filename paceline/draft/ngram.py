@@ -7,13 +7,16 @@ A match of one token alone is used only while such matches have proved right, wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft, register
-from paceline.types import Budget, Draft, TokenTree, Verdict, View
+from paceline.draft.grow import prune
+from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
 PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
@@ -58,31 +61,28 @@ class NgramDrafter:
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
     sources: tuple[str, ...] = ("ngram",)
+    spent: Mapping[str, Spent] = {}
 
     def __init__(self) -> None:
         self._indexes: dict[int, _Index] = {}
-        # By match length, tokens kept and tested, discounted: a kept token makes its successor's match one longer.
-        self._tested = np.full(SURE + 1, 2.0)
-        self._kept = 2.0 * np.array([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))])
+        # By match length: a kept token makes its successor's match one longer.
+        self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
         self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Copy up to `budget.depth` tokens from after the best match."""
         return [self._propose(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
-    def observe(self, view: View, draft: Draft, verdict: Verdict) -> None:
-        """Count what was kept, by match length."""
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Count what was right, by match length."""
         n, first = self._matched.pop(view.id, (0, 0))
-        if n and draft.drafted:
-            kept, tested = len(verdict.nodes), min(len(verdict.nodes) + 1, draft.drafted)
-        elif n:  # a match too short to draft: would it have been right?
-            kept, tested = int(verdict.bonus == first), 1
-        else:
+        if not n:
             return
-        for depth in range(tested):
-            length = min(n + depth, SURE)
-            self._tested[length] = 0.95 * self._tested[length] + 1
-            self._kept[length] = 0.95 * self._kept[length] + (depth < kept)
+        guesses = draft.tree.tokens[1:] if draft.drafted else [first]  # too short to draft: would it have been right?
+        for depth, (guess, token) in enumerate(zip(guesses, verified.tokens, strict=False)):
+            self._acceptance.observe(min(n + depth, SURE), kept=bool(guess == token))
+            if guess != token:
+                break
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -100,21 +100,18 @@ class NgramDrafter:
         if n == 0:
             return empty_draft(view)
         self._matched[view.id] = n, index.tokens[position]
-        share = self._kept / self._tested
+        share = self._acceptance.rates()
         if n < SHORTEST and share[n] < SINGLE:
             return empty_draft(view)
         guess = share[np.minimum(np.arange(n - 1, n + count), SURE)].astype(np.float32)
         guess[0] = 1.0
-        count = int(np.searchsorted(-np.cumprod(guess[1:]), -budget.floor, side="right"))
-        if count == 0:
-            return empty_draft(view)
         copied = index.tokens[position : position + count]
         period = len(copied)
         while len(copied) < count:  # the match overlaps the end: the text repeats with this period
             copied.append(copied[len(copied) - period])
         tree = TokenTree.chain([index.tokens[-1], *copied])
-        return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
+        return prune(Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8)), budget)
 
 
-register("ngram", NgramDrafter)
-register("auto", NgramDrafter)
+register("ngram", lambda setting, argument: NgramDrafter())
+register("auto", lambda setting, argument: NgramDrafter())

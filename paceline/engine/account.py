@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from paceline.engine.batch import Part
-from paceline.types import Draft, Event, Round, Verdict
+from paceline.types import Draft, Event, Round, Spent, Verdict
 
 
 def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -16,7 +17,14 @@ def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[
 
 
 def round_of(
-    event: Event, verdict: Verdict | None, share: Part, names: tuple[str, ...], seconds: tuple[float, float, float]
+    event: Event,
+    verdict: Verdict | None,
+    share: Part,
+    names: tuple[str, ...],
+    *,
+    rows: int,
+    spent: Mapping[str, Spent],
+    seconds: tuple[float, float, float],
 ) -> Round:
     """Return what a round did to one sequence; `seconds` are those of drafting, of the target, and the rest."""
     drafted = accepted = np.zeros(0, np.int32)
@@ -31,7 +39,8 @@ def round_of(
             for i, name in enumerate(names)
             if (guessed == i).any()
         }
-    return Round(drafted, accepted, by_source, len(event.tokens), event.finish_reason is not None, *seconds)
+    is_cut = event.finish_reason is not None
+    return Round(drafted, accepted, by_source, len(event.tokens), is_cut, rows, spent, *seconds)
 
 
 @dataclass(slots=True)

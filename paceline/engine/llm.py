@@ -14,10 +14,11 @@ import numpy as np
 
 from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
+from paceline.draft.base import Loaded
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
-from paceline.engine.loading import CONTROLLERS, VERIFIERS, Loaded, load_drafter, load_target
+from paceline.engine.loading import CONTROLLERS, VERIFIERS, load_drafter, load_target
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import paceline.draft.ngram  # noqa: F401  (registers its name)
 from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, lookup, names
+from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
@@ -26,16 +25,6 @@ from paceline.verify.coupled import CoupledVerifier
 DEFAULT_CONTEXT = 8192
 VERIFIERS: dict[str, Callable[[], Verifier]] = {"coupled": CoupledVerifier}
 CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": FixedController}
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model ready to run. `name` is what the user called it."""
-
-    name: str
-    model: NativeModel
-    tokenizer: Tokenizer
-    context: int
 
 
 def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
@@ -82,11 +71,17 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
         name = "off"
     if "," in name:
         raise UsageError(f"one drafter at a time for now, got `{name}`", hint="mixing drafters comes with --draft auto")
-    known = lookup(name)
+
+    def load_draft(source: str) -> Loaded:
+        return load(source, pool, quant=config.draft_quant, context=None, progress=progress)
+
+    setting = Setting(target, config, load_draft, VERIFIERS[config.verify]().needs_laws)
+    base, _, argument = name.partition(":")
+    known = lookup(base)
     if known is not None:
-        return known()
+        return known(setting, argument)
     try:
-        draft = load(name, pool, quant=config.draft_quant, context=None, progress=progress)
+        draft = load_draft(name)
     except PacelineError as error:
         error.args = (f"draft model `{name}`: {error}",)
         known_names = (

@@ -16,11 +16,12 @@ WAITING = -1  # the cache handle of a sequence that holds nothing yet
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller asks: token ids in, how to draw the reply."""
+    """What a caller asks: token ids in, how to draw the reply, and what it expects the reply to be."""
 
     id: int
     prompt: Seq[int]
     params: SamplingParams
+    prediction: Seq[int] | None = None
 
 
 class Sequence:
@@ -36,6 +37,7 @@ class Sequence:
         self._tokens[: self.prompt_length] = request.prompt
         self._length = self.prompt_length
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
+        self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
         self._decoder = IncrementalDecoder(tokenizer, at_start=False)
         self._stops = StopMatcher(request.params.stop)
 
@@ -57,7 +59,7 @@ class Sequence:
         return self.limit - self._length
 
     def view(self) -> View:
-        return View(self.id, self.tokens, self.params)
+        return View(self.id, self.tokens, self.params, self.prompt_length, self._ends, self._prediction)
 
     def append(self, tokens: Seq[int]) -> tuple[int, str]:
         """Commit tokens one by one until the sequence ends; return how many were kept and the text they release."""

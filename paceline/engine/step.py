@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+import numpy as np
+
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
 from paceline.engine.account import round_of, sources_of
@@ -19,7 +21,7 @@ from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK
-from paceline.types import Budget, Event, Floats, Verdict
+from paceline.types import Budget, Event, Floats, Verdict, Verified
 from paceline.verify.base import Verifier
 
 MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
@@ -57,7 +59,11 @@ def step(parts: Parts) -> list[Event]:
     n = len(shares)
     spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
     names = parts.drafter.sources
-    rounds = [round_of(e, verdict, s, names, spent) for (e, verdict), s in zip(settlements, shares, strict=True)]
+    rows, took = len(batch.tokens), parts.drafter.spent
+    rounds = [
+        round_of(e, verdict, s, names, rows=rows, spent=took, seconds=spent)
+        for (e, verdict), s in zip(settlements, shares, strict=True)
+    ]
     for share, round in zip(shares, rounds, strict=True):
         parts.controller.observe(share.sequence.id, round)
     return [replace(event, round=round) for (event, _), round in zip(settlements, rounds, strict=True)]
@@ -68,7 +74,7 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
     if len(sequence) - cache.length(sequence.cache) > 1:
         return Budget(0, 0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
-    return Budget(min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room), budget.floor)
+    return replace(budget, nodes=min(budget.nodes, MOST_NODES) if room else 0, depth=min(budget.depth, room))
 
 
 def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
@@ -81,7 +87,7 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
         return Event(sequence.id, (), ""), None
     view = sequence.view()
     try:
-        verdict = parts.verifier.verify(share.draft.tree, logits[share.rows], view)
+        verdict = parts.verifier.verify(share.draft, logits[share.rows], view)
     except NumericalError as error:
         end(parts, sequence)
         return Event(sequence.id, (), "", finish_reason="error", error=error), None
@@ -89,13 +95,15 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     kept, text = sequence.append([*accepted, verdict.bonus])
     nodes = [share.pending - 1 + node for node in verdict.nodes[: kept - 1]]
     parts.cache.commit(sequence.cache, pending + nodes, known + accepted[: kept - 1])
-    parts.drafter.observe(view, share.draft, verdict)
+    tokens = (*accepted, verdict.bonus)[:kept]
+    verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
+    verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), logits[share.rows])
+    parts.drafter.observe(view, share.draft, verified)
     if sequence.finish_reason:
         end(parts, sequence)
-    tokens = (*accepted, verdict.bonus)[:kept]
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
     event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut)
-    return event, Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
+    return event, verdict
 
 
 def end(parts: Parts, sequence: Sequence) -> None:

@@ -6,21 +6,24 @@ output the same with speculation on or off (Daliri et al. 2408.07978).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.law import law
-from paceline.types import Floats, SamplingParams
+from paceline.types import Floats, Ints, View
 
 
-def draw(logits: Floats, params: SamplingParams, position: int) -> int:
-    """Return the token of a row of logits, float32 [V], for the absolute position it will stand at.
+def draw(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
+    """Return the token of a row of logits, float32 [V], that follows a sequence and the drafted `path` behind it.
 
     Raises:
         NumericalError: a logit is NaN or +inf, or all are -inf.
     """
+    params, position = view.params, len(view.tokens) + len(path)
     try:
         return int(
             native().draw(logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position)
@@ -32,9 +35,10 @@ def draw(logits: Floats, params: SamplingParams, position: int) -> int:
         ) from error
 
 
-def draw_plain(logits: Floats, params: SamplingParams, position: int) -> int:
+def draw_plain(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
     """Do the same without shortcuts, in numpy."""
-    chosen = law(logits, params)
+    params, position = view.params, len(view.tokens) + len(path)
+    chosen = law(logits, view, path)
     scores = chosen.scores + gumbel(words(params.seed, Stream.GUMBEL, position, chosen.ids))
     if params.is_greedy:
         return int(chosen.ids[0])

@@ -6,13 +6,14 @@ theirs, so that both sides mean the same by every setting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import NumericalError
-from paceline.types import Floats, SamplingParams
+from paceline.types import Floats, Ints, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,13 @@ class Law:
         return out
 
 
-def law(logits: Floats, params: SamplingParams) -> Law:
-    """Return the law of a row of logits, float32 [V].
+def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
+    """Return the law of the token that follows a sequence and the drafted `path` behind it, from logits float32 [V].
 
     Raises:
         NumericalError: a logit is NaN or +inf, or all are -inf.
     """
+    params = view.params
     check_logits(logits)
     order = np.argsort(-logits, kind="stable").astype(np.int32)
     if params.is_greedy:

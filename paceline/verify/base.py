@@ -1,22 +1,25 @@
-"""What every way of verifying promises: keep the target's law, walking the tree from its root."""
+"""What every way of verifying promises: walk a draft from its root and say what to keep."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from paceline.types import Floats, TokenTree, Verdict, View
+from paceline.types import Draft, Floats, Verdict, View
 
 
 class Verifier(Protocol):
-    """Pure: the verdict follows from the tree, the target's logits and the sequence's key."""
+    """Pure: the verdict follows from the draft, the target's logits and the sequence's key."""
 
     name: str
+    lossless: bool  # what is emitted has the target's law
+    needs_laws: bool  # drafters must draw with chance of their own and keep the laws they drew from
+    reproducible: bool  # a seed repeats whatever is drafted
 
-    def verify(self, tree: TokenTree, logits: Floats, view: View) -> Verdict:
+    def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
         """Decide which nodes to keep.
 
         Args:
-            tree: N nodes, the last committed token at its root.
+            draft: N nodes, the last committed token at its root.
             logits: float32 [N, V], the target's after each node.
             view: the sequence as it was before this round.
         """

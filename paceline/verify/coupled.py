@@ -10,32 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.sample.draw import draw
-from paceline.types import Floats, TokenTree, Verdict, View
+from paceline.types import Draft, Floats, TokenTree, Verdict, View
 
 
 class CoupledVerifier:
     """Draws lazily, on the accepted path only."""
 
-    name = "coupled"
+    name, lossless, needs_laws, reproducible = "coupled", True, False, True
 
-    def verify(self, tree: TokenTree, logits: Floats, view: View) -> Verdict:
+    def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
         """Walk down while the drawn token is a child; see `Verifier.verify`."""
-        first = len(view.tokens)  # absolute position of the token drawn at the root
-        return walk(tree, lambda node, depth: draw(logits[node], view.params, first + depth))
+        tokens = draft.tree.tokens
+        return walk(draft.tree, lambda node, path: draw(logits[node], view, tokens[path]))
 
 
-def walk(tree: TokenTree, target: Callable[[int, int], int]) -> Verdict:
+def walk(tree: TokenTree, target: Callable[[int, list[int]], int]) -> Verdict:
     """Follow the target's own tokens down the tree.
 
     Args:
-        target: maps (node, depth) to the token the target draws after that node.
+        target: maps (node, nodes from below the root down to it) to the token the target draws after that node.
 
     Returns:
         The nodes followed and the target's token where no child had it.
     """
     node, kept = 0, list[int]()
     while True:
-        token = target(node, len(kept))
+        token = target(node, kept)
         child = next((c for c in tree.children(node) if tree.tokens[c] == token), None)
         if child is None:
             return Verdict(tuple(kept), token)

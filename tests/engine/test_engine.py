@@ -190,8 +190,8 @@ def test_budgets_shrink_to_what_may_be_committed():
     (one,) = engine.parts.scheduler._waiting
     engine.step()
     assert (len(one), one.room) == (4, 4)
-    cut = limit(Budget(8, 8, 0.5), one, engine.cache, engine.parts.model)
-    assert (cut.nodes, cut.depth, cut.floor) == (8, 3, 0.5)
+    cut = limit(Budget(8, 8, np.zeros(9), {"a": 0.5}), one, engine.cache, engine.parts.model)
+    assert (cut.nodes, cut.depth, cut.step) == (8, 3, {"a": 0.5})
     assert limit(Budget(2, 2), one, engine.cache, engine.parts.model) == Budget(2, 2)
     assert limit(Budget(0, 0), one, engine.cache, engine.parts.model).nodes == 0
 
@@ -271,7 +271,9 @@ def test_a_round_counts_a_tree_by_depth_and_source():
     one.cache = engine.cache.open()
     _, (part,) = pack([one], [draft], engine.cache, CHUNK)
     assert part.rows == slice(0, 5)
-    round = round_of(Event(0, (1, 3, 9), ""), Verdict((1, 3), 9), part, ("a", "b"), (0.1, 0.2, 0.3))
+    round = round_of(
+        Event(0, (1, 3, 9), ""), Verdict((1, 3), 9), part, ("a", "b"), rows=6, spent={}, seconds=(0.1, 0.2, 0.3)
+    )
     assert round.drafted.tolist() == [2, 1, 1]
     assert round.accepted.tolist() == [1, 1, 0]
     assert round.by_source == {"a": (2, 1), "b": (2, 1)}

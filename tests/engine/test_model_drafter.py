@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from views import draw_plain_at, outcome
 
 from paceline.draft.model import ModelDrafter
-from paceline.sample.draw import draw_plain
 from paceline.testing import TinyModel
-from paceline.types import Budget, SamplingParams, TokenTree, Verdict, View
+from paceline.types import Budget, SamplingParams, TokenTree, View
 
 VOCAB = 12
 
@@ -14,7 +14,7 @@ VOCAB = 12
 def right_guesses(model, view, count):
     tokens = view.tokens.tolist()
     for _ in range(count):
-        tokens.append(draw_plain(model.logits_after(tokens), view.params, len(tokens)))
+        tokens.append(draw_plain_at(model.logits_after(tokens), view.params, len(tokens)))
     return tokens[len(view.tokens) :]
 
 
@@ -55,7 +55,7 @@ def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(seed):
                 assert stored(drafter, view.id) == [[token, i] for i, token in enumerate(wanted)]
             kept = int(chance.integers(draft.drafted + 1))
             bonus = int(chance.integers(VOCAB))
-            drafter.observe(view, draft, Verdict(tuple(range(1, kept + 1)), bonus))
+            drafter.observe(view, draft, outcome(draft, kept, bonus))
             texts[view.id] += [*draft.tree.tokens[1 : kept + 1].tolist(), bonus]
         for name in [name for name, text in texts.items() if len(text) > 120 or chance.random() < 0.03]:
             drafter.release(name)
@@ -88,7 +88,7 @@ def test_after_a_fully_accepted_round_it_reads_two_tokens_and_otherwise_one():
         view = View(0, np.array(tokens, np.int32), SamplingParams())
         (draft,) = drafter.propose([view], [Budget(3, 3)])
         assert model.forwards - before == forwards
-        drafter.observe(view, draft, Verdict(tuple(range(1, kept + 1)), 0))
+        drafter.observe(view, draft, outcome(draft, kept))
         tokens += [*draft.tree.tokens[1 : kept + 1].tolist(), (int(draft.tree.tokens[min(kept + 1, 3)]) + 1) % VOCAB]
 
 
@@ -108,7 +108,7 @@ def test_confidence_by_depth_lies_in_zero_to_one_and_falls():
     for turn in range(40):
         view = View(0, np.array(tokens, np.int32), SamplingParams())
         (draft,) = drafter.propose([view], [Budget(4, 4)])
-        drafter.observe(view, draft, Verdict(tuple(range(1, 1 + turn % 3)), 0))
+        drafter.observe(view, draft, outcome(draft, turn % 3))
     (draft,) = drafter.propose([view], [Budget(4, 4)])
     assert (draft.guess >= 0).all()
     assert (draft.guess <= 1).all()

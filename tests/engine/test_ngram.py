@@ -4,10 +4,11 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from views import outcome
 
 from paceline.draft.base import lookup, names
 from paceline.draft.ngram import LONGEST, PREFETCHED, SHORTEST, NgramDrafter
-from paceline.types import Budget, SamplingParams, Verdict, View
+from paceline.types import Budget, SamplingParams, View
 
 
 def view(tokens, name=0):
@@ -111,7 +112,7 @@ def test_confidence_follows_what_was_kept():
         drafter = NgramDrafter()
         for _ in range(30):
             (draft,) = drafter.propose([view(tokens)], [Budget(4, 4)])
-            drafter.observe(view(tokens), draft, Verdict(tuple(range(1, kept + 1)), 0))
+            drafter.observe(view(tokens), draft, outcome(draft, kept))
         estimates[kept] = float(drafter.propose([view(tokens)], [Budget(4, 4)])[0].guess[1])
     assert 0 <= estimates[0] < 0.1
     assert 0.9 < estimates[4] <= 1
@@ -130,6 +131,6 @@ def test_a_round_costs_the_same_behind_50_000_tokens():
 
 
 def test_known_by_name():
-    assert isinstance(lookup("ngram")(), NgramDrafter)
+    assert isinstance(lookup("ngram")(None, ""), NgramDrafter)
     assert {"auto", "ngram", "off"} <= set(names())
     assert lookup("no such drafter") is None

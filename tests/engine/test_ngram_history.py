@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from views import outcome
 
 from paceline.draft.ngram import NgramDrafter
-from paceline.types import Budget, SamplingParams, Verdict, View
+from paceline.types import Budget, SamplingParams, View
 
 
 def view(tokens):
@@ -20,7 +21,7 @@ def play(drafter, tokens, budget):
         right = 0
         while right < len(guesses) and end + right + 1 < len(tokens) and guesses[right] == tokens[end + right]:
             right += 1
-        drafter.observe(view(tokens[:end]), draft, Verdict(tuple(range(1, right + 1)), tokens[end + right]))
+        drafter.observe(view(tokens[:end]), draft, outcome(draft, right, tokens[end + right]))
         drafted, kept = drafted + len(guesses), kept + right
     return drafted, kept
 
@@ -47,7 +48,7 @@ def test_deeper_guesses_count_as_longer_matches():
     for _ in range(60):  # the second guess is right whenever the first is; the first is right one time in three
         for kept in (0, 0, 3):
             (draft,) = drafter.propose([view(text)], [Budget(3, 3)])
-            drafter.observe(view(text), draft, Verdict(tuple(range(1, kept + 1)), 0))
+            drafter.observe(view(text), draft, outcome(draft, kept))
     guess = drafter.propose([view(text)], [Budget(3, 3)])[0].guess
     assert 0.2 < guess[1] < 0.45
     assert guess[2] > 0.9
@@ -55,10 +56,10 @@ def test_deeper_guesses_count_as_longer_matches():
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1, 0.3, 0.6, 0.999])
-def test_a_path_less_likely_than_the_floor_is_not_drafted(floor):
+def test_a_path_less_likely_than_the_price_is_not_drafted(floor):
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
     (whole,) = NgramDrafter().propose([view(text)], [Budget(7, 7)])
-    (cut,) = NgramDrafter().propose([view(text)], [Budget(7, 7, floor)])
+    (cut,) = NgramDrafter().propose([view(text)], [Budget(7, 7, floor * np.arange(8))])
     likely = np.cumprod(whole.guess[1:]) >= floor
     assert cut.drafted == likely.sum()
     np.testing.assert_array_equal(cut.tree.tokens, whole.tree.tokens[: cut.drafted + 1])

@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 
 import numpy as np
+from views import draw_at
 
-from paceline.sample.draw import draw
 from paceline.testing import EveryOutcome
 from paceline.types import TokenTree, Verdict
 from paceline.verify.coupled import CoupledVerifier, walk
@@ -80,7 +80,7 @@ def speculate(table, tree_of, rule):
 
 def coupled(tree, law_after, dice):
     """The rule under test: the target draws, the walk follows."""
-    return walk(tree, lambda node, depth: dice.draw(law_after(node)))
+    return walk(tree, lambda node, path: dice.draw(law_after(node)))
 
 
 # ---- trees
@@ -134,7 +134,7 @@ def emit_the_draft(tree, law_after, dice):
 
 def next_row(tree, law_after, dice):
     """Mutant: node i is judged by row i + 1."""
-    return walk(tree, lambda node, depth: dice.draw(law_after(min(node + 1, len(tree) - 1))))
+    return walk(tree, lambda node, path: dice.draw(law_after(min(node + 1, len(tree) - 1))))
 
 
 def fresh_after_refusal(tree, law_after, dice):
@@ -147,7 +147,7 @@ def fresh_after_refusal(tree, law_after, dice):
 def residual_from_p(tree, law_after, dice):
     """Mutant: the first draft is accepted with its probability, a refused one is redrawn from all of p."""
 
-    def target(node, depth):
+    def target(node, path):
         law, children = law_after(node), tree.children(node)
         drafted = int(tree.tokens[children[0]]) if children else -1
         return drafted if children and dice.accept(float(law[drafted])) else dice.draw(law)
@@ -157,7 +157,7 @@ def residual_from_p(tree, law_after, dice):
 
 def parent_row(tree, law_after, dice):
     """Mutant: a node is judged by the row before it."""
-    return walk(tree, lambda node, depth: dice.draw(law_after(max(int(tree.parents[node]), 0))))
+    return walk(tree, lambda node, path: dice.draw(law_after(max(int(tree.parents[node]), 0))))
 
 
 MUTANTS = [emit_the_draft, next_row, fresh_after_refusal, residual_from_p, parent_row]
@@ -167,55 +167,56 @@ MUTANTS = [emit_the_draft, next_row, fresh_after_refusal, residual_from_p, paren
 
 
 class _Broken(CoupledVerifier):
-    def verify(self, tree, logits, view):
-        return walk(tree, lambda node, depth: self.target(tree, logits, view, node, depth))
+    def verify(self, draft, logits, view):
+        tree = draft.tree
+        return walk(tree, lambda node, path: self.target(tree, logits, view, node, len(path)))
 
 
 class NoiseByDepth(_Broken):
     """Mutant: noise keyed by the depth in the round, not the absolute position."""
 
     def target(self, tree, logits, view, node, depth):
-        return draw(logits[node], view.params, depth)
+        return draw_at(logits[node], view.params, depth)
 
 
 class NoiseReused(_Broken):
     """Mutant: the same noise at every position."""
 
     def target(self, tree, logits, view, node, depth):
-        return draw(logits[node], view.params, 0)
+        return draw_at(logits[node], view.params, 0)
 
 
 class NextRow(_Broken):
     """Mutant: node i judged by row i + 1."""
 
     def target(self, tree, logits, view, node, depth):
-        return draw(logits[min(node + 1, len(tree) - 1)], view.params, len(view.tokens) + depth)
+        return draw_at(logits[min(node + 1, len(tree) - 1)], view.params, len(view.tokens) + depth)
 
 
 class OneOff(_Broken):
     """Mutant: positions one too late below the root, so that rounds share noise."""
 
     def target(self, tree, logits, view, node, depth):
-        return draw(logits[node], view.params, len(view.tokens) + depth + (depth > 0))
+        return draw_at(logits[node], view.params, len(view.tokens) + depth + (depth > 0))
 
 
 class FreshNoise(CoupledVerifier):
     """Mutant: after a refusal the target draws again, with other noise."""
 
-    def verify(self, tree, logits, view):
-        verdict = super().verify(tree, logits, view)
+    def verify(self, draft, logits, view):
+        tree, verdict = draft.tree, super().verify(draft, logits, view)
         node = verdict.nodes[-1] if verdict.nodes else 0
         if not tree.children(node):
             return verdict
         position = len(view.tokens) + len(verdict.nodes)
-        return Verdict(verdict.nodes, draw(logits[node], view.params, position + 10**9))
+        return Verdict(verdict.nodes, draw_at(logits[node], view.params, position + 10**9))
 
 
 class EmitsTheDraft(CoupledVerifier):
     """Mutant: the refused draft goes out."""
 
-    def verify(self, tree, logits, view):
-        verdict = super().verify(tree, logits, view)
+    def verify(self, draft, logits, view):
+        tree, verdict = draft.tree, super().verify(draft, logits, view)
         children = tree.children(verdict.nodes[-1] if verdict.nodes else 0)
         return Verdict(verdict.nodes, int(tree.tokens[children[0]])) if children else verdict
 

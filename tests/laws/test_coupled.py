@@ -7,14 +7,13 @@ have the power to see what they are for.
 import numpy as np
 import pytest
 from law_tools import BROKEN, FreshNoise, NoiseByDepth, NoiseReused, OneOff, fits
+from views import draw_at, draw_plain_at, law_of_row
 
 from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter, empty_draft
 from paceline.draft.model import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
-from paceline.sample.draw import draw, draw_plain
-from paceline.sample.law import law
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Draft, SamplingParams, TokenTree, View
 from paceline.verify.coupled import CoupledVerifier
@@ -40,25 +39,29 @@ def seeded(params, seed, **changes):
 def test_draws_follow_the_law_over_positions_and_over_seeds(name, vocab):
     """10 000 draws see a total variation of 0.045 (8 cells) with power 0.999."""
     logits = np.random.default_rng(vocab).standard_normal(vocab).astype(np.float32)
-    wanted = law(logits, PARAMS[name]).probabilities(vocab)
+    wanted = law_of_row(logits, PARAMS[name]).probabilities(vocab)
     keys = {"positions": [(7, i) for i in range(10_000)], "seeds": [(i * 0x9E3779B97F4A7C15, 7) for i in range(10_000)]}
     for over, pairs in keys.items():
         counts = np.zeros(vocab)
         for seed, position in pairs:
-            counts[draw(logits, seeded(PARAMS[name], seed % 2**64), position)] += 1
+            counts[draw_at(logits, seeded(PARAMS[name], seed % 2**64), position)] += 1
         good, message = fits(counts, wanted)
         assert good, (over, message)
 
 
 def test_chi_square_sees_a_law_that_is_a_little_wrong():
     logits = np.random.default_rng(8).standard_normal(8).astype(np.float32)
-    wrong = law(logits, SamplingParams(0.85)).probabilities(8)
-    counts = np.bincount([draw(logits, SamplingParams(1.0, seed=7), i) for i in range(10_000)], minlength=8)
+    wrong = law_of_row(logits, SamplingParams(0.85)).probabilities(8)
+    counts = np.bincount([draw_at(logits, SamplingParams(1.0, seed=7), i) for i in range(10_000)], minlength=8)
     good, message = fits(counts, wrong)
     assert not good, message
 
 
 # ---- one verification
+
+
+def draft_of(tree):
+    return Draft(tree, np.ones(len(tree), np.float32), np.zeros(len(tree), np.int8))
 
 
 def random_case(seed, vocab=5, nodes=9):
@@ -78,11 +81,11 @@ def mistakes(verifier, cases):
     wrong = 0
     for seed in range(cases):
         tree, logits, view, model = random_case(seed)
-        verdict = verifier.verify(tree, logits, view)
+        verdict = verifier.verify(draft_of(tree), logits, view)
         committed = [*(int(tree.tokens[node]) for node in verdict.nodes), verdict.bonus]
         tokens = view.tokens.tolist()
         for _ in committed:
-            tokens.append(draw_plain(model.logits_after(tokens), view.params, len(tokens)))
+            tokens.append(draw_plain_at(model.logits_after(tokens), view.params, len(tokens)))
         wrong += committed != tokens[len(view.tokens) :]
         # The path is one of the tree's, and it ends where no child has the bonus.
         assert list(verdict.nodes) == (tree.path(verdict.nodes[-1]) if verdict.nodes else [])
@@ -102,7 +105,7 @@ def test_a_verdict_ends_only_where_no_child_is_right():
     kept = 0
     for seed in range(300):
         tree, logits, view, _ = random_case(seed)
-        verdict = CoupledVerifier().verify(tree, logits, view)
+        verdict = CoupledVerifier().verify(draft_of(tree), logits, view)
         tip = verdict.nodes[-1] if verdict.nodes else 0
         assert verdict.bonus not in [int(tree.tokens[child]) for child in tree.children(tip)]
         kept += len(verdict.nodes)
@@ -114,7 +117,7 @@ def test_greedy_ties_follow_the_lower_id():
     logits = np.zeros((3, 4), np.float32)
     logits[:, 1:3] = 1.0  # 1 and 2 tie after every node
     view = View(0, np.array([0], np.int32), SamplingParams())
-    verdict = CoupledVerifier().verify(tree, logits, view)
+    verdict = CoupledVerifier().verify(draft_of(tree), logits, view)
     assert (verdict.nodes, verdict.bonus) == ((1,), 1)
 
 
@@ -125,6 +128,7 @@ class Guesser:
     """Drafts random chains: refusals at every depth, and full acceptance now and then."""
 
     sources = ("random",)
+    spent = {}  # noqa: RUF012
 
     def __init__(self, vocab):
         self.vocab, self.verdicts = vocab, []
@@ -142,8 +146,8 @@ class Guesser:
             drafts.append(Draft(TokenTree.chain(tokens), np.ones(count + 1, np.float32), np.zeros(count + 1, np.int8)))
         return drafts
 
-    def observe(self, view, draft, verdict):
-        self.verdicts.append((view.id, draft.drafted, len(verdict.nodes)))
+    def observe(self, view, draft, verified):
+        self.verdicts.append((view.id, draft.drafted, len(verified.nodes)))
 
     def release(self, sequence_id):
         pass
@@ -186,7 +190,7 @@ def test_the_engine_keeps_the_law(name):
     params, vocab = PARAMS[name], 6
     drafter = Guesser(vocab)
     outputs, table = play(CoupledVerifier(), drafter, params, tokens=8_000, requests=40)
-    laws = [law(row, params).probabilities(vocab) for row in table]
+    laws = [law_of_row(row, params).probabilities(vocab) for row in table]
     good, message = fits(transitions(outputs, vocab), laws)
     assert good, message
 
@@ -214,7 +218,7 @@ def test_the_engine_keeps_the_law(name):
 def test_the_engine_keeps_the_law_of_200_000_draws(name):
     params, vocab = PARAMS[name], 6
     outputs, table = play(CoupledVerifier(), Guesser(vocab), params, tokens=200_000, requests=1000)
-    good, message = fits(transitions(outputs, vocab), [law(row, params).probabilities(vocab) for row in table])
+    good, message = fits(transitions(outputs, vocab), [law_of_row(row, params).probabilities(vocab) for row in table])
     assert good, message
 
 
@@ -224,7 +228,7 @@ def pairs(verifier, drafter, count=3000):
     outputs, table = play(
         verifier, drafter, params, vocab=vocab, tokens=2 * count, requests=count, per_request=2, length=1
     )
-    laws = np.array([law(row, params).probabilities(vocab) for row in table])
+    laws = np.array([law_of_row(row, params).probabilities(vocab) for row in table])
     joint = (laws[0][:, None] * laws).ravel()
     return fits(np.bincount([a * vocab + b for a, b in outputs.values()], minlength=vocab**2), joint)
 
@@ -246,7 +250,9 @@ def test_the_engine_with_a_broken_verifier_is_seen(broken):
     """OneOff is left to parity and to `mistakes`: it shares noise between few tokens only."""
     count = 8_000 if broken is FreshNoise else 2_000  # the subtlest needs what the test above takes
     outputs, table = play(broken(), Guesser(6), SamplingParams(1.0), tokens=count, requests=count // 200)
-    good, message = fits(transitions(outputs, 6), [law(row, SamplingParams(1.0)).probabilities(6) for row in table])
+    good, message = fits(
+        transitions(outputs, 6), [law_of_row(row, SamplingParams(1.0)).probabilities(6) for row in table]
+    )
     assert not good, message
 
 
@@ -265,9 +271,11 @@ def test_shared_noise_matches_as_often_as_the_closed_form_says(seed, params):
     """10 000 positions; a z of 5 has odds of 6e-7."""
     chance = np.random.default_rng(seed)
     rows = (chance.standard_normal((2, 8)) * [[1.0], [1 + seed / 3]]).astype(np.float32)
-    p, q = (law(row, params).probabilities(8) for row in rows)
+    p, q = (law_of_row(row, params).probabilities(8) for row in rows)
     count = 10_000
-    same = sum(draw(rows[0], seeded(params, seed), i) == draw(rows[1], seeded(params, seed), i) for i in range(count))
+    same = sum(
+        draw_at(rows[0], seeded(params, seed), i) == draw_at(rows[1], seeded(params, seed), i) for i in range(count)
+    )
     wanted, distance = overlap(p, q), np.abs(p - q).sum() / 2
     assert abs(same / count - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / count), (same / count, wanted)
     assert (1 - distance) / (1 + distance) - 1e-12 <= wanted <= 1 - distance + 1e-12
@@ -291,7 +299,7 @@ def test_a_model_drafter_is_accepted_as_often_as_the_closed_form_says():
         observe(view, draft, verdict),
     )
     _, p_table = play(CoupledVerifier(), drafter, params, tokens=6_000, requests=30, length=1)
-    laws = [[law(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)]
+    laws = [[law_of_row(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)]
     wanted = np.array([overlap(laws[0][last], laws[1][last]) for last, drafted, _ in verdicts if drafted])
     kept = sum(accepted for _, drafted, accepted in verdicts if drafted)
     z = (kept - wanted.sum()) / np.sqrt((wanted * (1 - wanted)).sum())

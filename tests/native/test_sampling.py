@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from views import draw_at, draw_plain_at, law_of_row
 
 from paceline import _native
 from paceline.errors import NumericalError, UsageError
 from paceline.sample.dice import Stream, gumbel, philox, uniform, words
-from paceline.sample.draw import draw, draw_plain
-from paceline.sample.law import law
 from paceline.sample.params import validate
 from paceline.types import SamplingParams
 
@@ -106,7 +105,7 @@ def test_native_draw_is_the_plain_draw(vocab):
     for _ in range(25):
         for logits in rows(chance, vocab):
             params, position = settings(chance), int(chance.integers(10_000))
-            ours, plain = draw(logits, params, position), draw_plain(logits, params, position)
+            ours, plain = draw_at(logits, params, position), draw_plain_at(logits, params, position)
             assert ours == plain, (params, position, logits.tolist(), ours, plain)
 
 
@@ -119,7 +118,7 @@ def test_native_survivors_are_the_laws_tokens(vocab):
             if params.is_greedy or not (0 < params.top_k < vocab or params.top_p < 1 or params.min_p > 0):
                 continue
             ours = _native.survivors(logits, params.temperature, params.top_k, params.top_p, params.min_p)
-            wanted = law(logits, params).ids
+            wanted = law_of_row(logits, params).ids
             assert set(ours.tolist()) == set(wanted.tolist()), (params, logits.tolist(), ours, wanted)
 
 
@@ -130,7 +129,11 @@ def test_a_large_vocabulary_draws_the_same():
         for top_k, top_p, min_p in [(0, 1, 0), (50, 1, 0), (0, 0.95, 0), (0, 1, 0.01), (1000, 0.9, 0.001)]:
             for position in range(4):
                 params = SamplingParams(0.9, top_k=top_k, top_p=top_p, min_p=min_p, seed=7)
-                assert draw(logits, params, position) == draw_plain(logits, params, position), (scale, params, position)
+                assert draw_at(logits, params, position) == draw_plain_at(logits, params, position), (
+                    scale,
+                    params,
+                    position,
+                )
 
 
 def test_blocks_are_skipped_only_when_they_cannot_win():
@@ -143,7 +146,7 @@ def test_blocks_are_skipped_only_when_they_cannot_win():
         for logit in (edge, np.nextafter(edge, np.float32(-99)), np.nextafter(edge, np.float32(99))):
             logits = np.full(vocab, -60.0, np.float32)
             logits[leader], logits[rival] = 0.0, logit
-            ours, plain = draw(logits, params, position), draw_plain(logits, params, position)
+            ours, plain = draw_at(logits, params, position), draw_plain_at(logits, params, position)
             assert ours == plain, (position, leader, rival, float(logit), ours, plain)
 
 
@@ -154,8 +157,8 @@ def test_the_strongest_noise_still_wins_from_far_behind():
         logits = np.full(4096, -8.3, np.float32)  # 4 095 tokens together as likely as the leader
         logits[chance.integers(4096)] = 0.0
         params = SamplingParams(1.0, seed=position)
-        ours = draw(logits, params, position)
-        assert ours == draw_plain(logits, params, position)
+        ours = draw_at(logits, params, position)
+        assert ours == draw_plain_at(logits, params, position)
         differ += ours != int(logits.argmax())
     assert 90 < differ < 210, differ  # half of 300, give or take 7 standard deviations
 
@@ -163,10 +166,10 @@ def test_the_strongest_noise_still_wins_from_far_behind():
 def test_greedy_ties_go_to_the_lower_id():
     for vocab in SIZES:
         logits = np.zeros(vocab, np.float32)
-        assert draw(logits, SamplingParams(), 0) == 0
+        assert draw_at(logits, SamplingParams(), 0) == 0
         logits[vocab // 2 :] = 1.0
-        assert draw(logits, SamplingParams(), 0) == vocab // 2
-        assert draw(logits, SamplingParams(1e-6), 0) == vocab // 2
+        assert draw_at(logits, SamplingParams(), 0) == vocab // 2
+        assert draw_at(logits, SamplingParams(1e-6), 0) == vocab // 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])
@@ -176,7 +179,7 @@ def test_rows_nothing_can_be_drawn_from_are_refused(bad, temperature, vocab):
     logits = np.full(vocab, -np.inf, np.float32)
     logits[vocab // 2] = bad
     params = SamplingParams(temperature)
-    for refuse in (draw, draw_plain):
+    for refuse in (draw_at, draw_plain_at):
         with pytest.raises(NumericalError, match="NaN" if np.isnan(bad) else "-inf"):
             refuse(logits, params, 0)
 
@@ -186,7 +189,7 @@ def test_one_nan_among_numbers_is_refused():
         logits = np.zeros(130, np.float32)
         logits[place] = np.nan
         with pytest.raises(NumericalError, match="NaN"):
-            draw(logits, SamplingParams(0.8), 0)
+            draw_at(logits, SamplingParams(0.8), 0)
 
 
 # ---- settings

@@ -4,12 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from views import draw_at, draw_plain_at, law_of_row
 
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.sample.dice import Stream, gumbel, words
-from paceline.sample.draw import draw, draw_plain
-from paceline.sample.law import law
 from paceline.types import SamplingParams
 
 FILTERS = [
@@ -51,7 +50,7 @@ def rows(vocab, seed=0):
 def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
     for (name, row), filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.05, 0.8, 3.0)):
         params = SamplingParams(temperature=temperature, **filters)
-        want = law(row, params).ids
+        want = law_of_row(row, params).ids
         got = native().survivors(row, temperature, params.top_k, params.top_p, params.min_p)
         np.testing.assert_array_equal(got, want, err_msg=f"{name} V={vocab} T={temperature} {filters}")
 
@@ -60,7 +59,7 @@ def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
 def test_native_draw_is_the_plain_draw_at_a_large_vocabulary(filters):
     for position, (name, row) in enumerate(rows(70_001, seed=9)):
         params = SamplingParams(temperature=0.8, seed=2**63 + 11, **filters)
-        assert draw(row, params, 10**6 + position) == draw_plain(row, params, 10**6 + position), name
+        assert draw_at(row, params, 10**6 + position) == draw_plain_at(row, params, 10**6 + position), name
 
 
 def test_bounds_skip_only_losers_when_the_favourite_draws_badly():
@@ -71,16 +70,16 @@ def test_bounds_skip_only_losers_when_the_favourite_draws_badly():
     noise = np.array([gumbel(words(int(s), Stream.GUMBEL, 5, np.array([150])))[0] for s in seeds])
     for seed in seeds[np.argsort(noise)[:40]]:
         params = SamplingParams(temperature=1.0, seed=int(seed))
-        assert draw(row, params, 5) == draw_plain(row, params, 5)
+        assert draw_at(row, params, 5) == draw_plain_at(row, params, 5)
 
 
 def test_draw_follows_the_logits_not_where_they_lie_in_memory():
     table = np.random.default_rng(0).standard_normal((5, 1001)).astype(np.float32)
     params = SamplingParams(temperature=1.0, seed=3)
-    assert [draw(row, params, 4) for row in table] == [draw(row.copy(), params, 4) for row in table]
+    assert [draw_at(row, params, 4) for row in table] == [draw_at(row.copy(), params, 4) for row in table]
 
 
-@pytest.mark.parametrize("call", [draw, draw_plain])
+@pytest.mark.parametrize("call", [draw_at, draw_plain_at])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("bad", "says"), [(np.nan, "NaN"), (-np.nan, "NaN"), (np.inf, "got inf")], ids=["nan", "-nan", "inf"]
@@ -107,4 +106,4 @@ def test_a_block_far_behind_still_wins_by_one_draw_in_millions():
     for margin, wins in ((1e-3, True), (-1e-3, False)):
         row = np.full(vocab, -80.0, np.float32)
         row[leader], row[token] = 0.0, noise[leader] - noise[token] + margin
-        assert draw(row, params, position) == draw_plain(row, params, position) == (token if wins else leader)
+        assert draw_at(row, params, position) == draw_plain_at(row, params, position) == (token if wins else leader)

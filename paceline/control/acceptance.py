@@ -1,0 +1,39 @@
+"""How often guesses of one kind were right, recent rounds counting most.
+
+A bucket is whatever tells good guesses from bad ones before they are checked: a match length, a confidence, a rank, a
+depth. Rates are conditional: a guess counts only once its parent was accepted (ALGORITHMS of depth-wise acceptance:
+Leviathan et al. 2211.17192; discounting: 2406.14066).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.types import Probabilities
+
+
+class Acceptance:
+    """Discounted counts by bucket.
+
+    Args:
+        prior: the rate of each bucket before anything was seen.
+        weight: how many observations the prior is worth.
+        decay: what an observation is worth after one more of its bucket.
+    """
+
+    def __init__(self, prior: Sequence[float] | Probabilities, *, weight: float = 2.0, decay: float = 0.97) -> None:
+        self._prior = np.asarray(prior, np.float64)
+        self._weight, self._decay = weight, decay
+        self._tested = np.zeros(len(self._prior))
+        self._kept = np.zeros(len(self._prior))
+
+    def rates(self) -> Probabilities:
+        """Return float64 [buckets], between 0 and 1."""
+        return (self._kept + self._weight * self._prior) / (self._tested + self._weight)
+
+    def observe(self, bucket: int, *, kept: bool) -> None:
+        """Count one guess whose parent was accepted."""
+        self._tested[bucket] = self._decay * self._tested[bucket] + 1
+        self._kept[bucket] = self._decay * self._kept[bucket] + kept
