@@ -12,7 +12,7 @@ from paceline.config import LLMConfig
 from paceline.errors import UsageError
 from paceline.model.base import Model
 from paceline.tokenizer import Tokenizer
-from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View
 
 
 class Drafter(Protocol):
@@ -54,14 +54,13 @@ class Loaded:
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `draws`: guesses must be drawn with chance of their own, their laws kept, for a verifier that needs them; else
-    drafters draw with the target's own noise. `load` maps a name or path to a model that shares the target's threads.
+    `load` maps a name or path to a model that shares the target's threads; `draws` is what the verifier wants.
     """
 
     target: Loaded
     config: LLMConfig
     load: Callable[[str], Loaded]
-    draws: bool = False
+    draws: Draws = "shared"
 
 
 Factory = Callable[[Setting, str], "Drafter"]

@@ -75,7 +75,7 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
     def load_draft(source: str) -> Loaded:
         return load(source, pool, quant=config.draft_quant, context=None, progress=progress)
 
-    setting = Setting(target, config, load_draft, VERIFIERS[config.verify]().needs_laws)
+    setting = Setting(target, config, load_draft, VERIFIERS[config.verify]().draws)
     base, _, argument = name.partition(":")
     known = lookup(base)
     if known is not None:

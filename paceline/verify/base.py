@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paceline.types import Draft, Floats, Verdict, View
+from paceline.types import Draft, Draws, Floats, Verdict, View
 
 
 class Verifier(Protocol):
@@ -12,7 +12,7 @@ class Verifier(Protocol):
 
     name: str
     lossless: bool  # what is emitted has the target's law
-    needs_laws: bool  # drafters must draw with chance of their own and keep the laws they drew from
+    draws: Draws  # how drafters that draw must do so
     reproducible: bool  # a seed repeats whatever is drafted
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.sample.draw import draw
-from paceline.types import Draft, Floats, TokenTree, Verdict, View
+from paceline.types import Draft, Draws, Floats, TokenTree, Verdict, View
 
 
 class CoupledVerifier:
     """Draws lazily, on the accepted path only."""
 
-    name, lossless, needs_laws, reproducible = "coupled", True, False, True
+    name, lossless, reproducible = "coupled", True, True
+    draws: Draws = "shared"
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
         """Walk down while the drawn token is a child; see `Verifier.verify`."""
