@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float64]
 FinishReason = Literal["stop", "length", "error"]
 Draws = Literal["shared", "chain", "tree", "greedy_tree"]
-"""How a verifier wants guesses drawn: with the target's own noise, or with chance of their own, their laws kept: a chain,
-siblings without replacement, or the likeliest siblings and one drawn from the rest."""
+"""How a verifier wants guesses drawn: with the target's own noise, or with chance of their own and their laws kept: a
+chain, siblings without replacement, or the likeliest siblings and one drawn from the rest."""
 
 _CHAIN = np.arange(-1, 1 << 16, dtype=np.int32)  # parents of the longest chain anybody forwards
 
@@ -97,7 +97,7 @@ class Draft:
     `guess` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
     `source` int8 [N] names who guessed it (an index into the drafter's `sources`); the root's entries are unused.
     `laws` float64 [V] by node: the draft law that node's drawn children were drawn from, without replacement, in order;
-    `drawn` bool [N] tells them from children that are a function of the text. Verifiers that want independent draws read both.
+    `drawn` bool [N] tells them from children that are a function of the text. Verifiers that want own draws read both.
     """
 
     tree: TokenTree

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.types import Budget, Draft, Probabilities, TokenTree
 
@@ -40,8 +41,10 @@ def worth(sorted_values: Probabilities, price: Probabilities | None) -> tuple[in
 def prune(draft: Draft, budget: Budget) -> Draft:
     """Keep the nodes within a budget that pay.
 
-    Only for guesses that are functions of the text (or coupled): to drop a drawn one by its value changes the law.
+    Drawn nodes always stay: to drop one by its value changes the law. They count as already paid for.
     """
+    if draft.drawn is not None:
+        return _prune_around(draft, budget, draft.drawn)
     depths = draft.tree.depths()
     value = values(draft)
     order = np.argsort(-value[1:], kind="stable") + 1  # stable: a parent comes before its equally valued child
@@ -52,38 +55,70 @@ def prune(draft: Draft, budget: Budget) -> Draft:
     return subtree(draft, np.sort(order[:count]))
 
 
-def subtree(draft: Draft, nodes: np.ndarray) -> Draft:
+def _prune_around(draft: Draft, budget: Budget, drawn: npt.NDArray[np.bool_]) -> Draft:
+    """Prune the nodes that are functions of the text and lead to none that was drawn."""
+    stays = drawn.copy()
+    for node in range(len(stays) - 1, 0, -1):
+        stays[draft.tree.parents[node]] |= stays[node]
+    stays[0] = False
+    value, depths, count = values(draft), draft.tree.depths(), int(stays.sum())
+    order = np.argsort(-value[1:], kind="stable") + 1
+    order = order[~stays[order] & (depths[order] <= budget.depth)][: max(budget.nodes - count, 0)]
+    price = budget.price
+    if price is not None:
+        price = price[min(count, len(price) - 1) :]
+        price = price - price[0]
+    kept, _ = worth(value[order], price)
+    return subtree(draft, np.sort(np.concatenate([np.flatnonzero(stays), order[:kept]])))
+
+
+def subtree(draft: Draft, nodes: npt.NDArray[np.int64]) -> Draft:
     """Return the draft of the root and `nodes`, ascending, every one with its parent."""
     kept = np.concatenate([[0], nodes]).astype(np.int64)
     new = np.full(len(draft.tree), -1, np.int32)
     new[kept] = np.arange(len(kept), dtype=np.int32)
     parents = draft.tree.parents[kept]
     parents = np.where(parents >= 0, new[parents], -1).astype(np.int32)
-    return Draft(TokenTree(draft.tree.tokens[kept], parents), draft.guess[kept], draft.source[kept])
+    laws = {int(new[node]): law for node, law in draft.laws.items() if new[node] >= 0}
+    drawn = None if draft.drawn is None else draft.drawn[kept]
+    return Draft(TokenTree(draft.tree.tokens[kept], parents), draft.guess[kept], draft.source[kept], laws, drawn)
 
 
-def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
-    """Lay trees with one root over each other: equal paths become one, credited to who believed in it most.
+def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, npt.NDArray[np.bool_]]:
+    """Lay trees with one root over each other; return the union and, bool [N], which nodes several drafts guessed.
+
+    Equal paths become one, credited to who believed in it most. Drawn nodes stay apart: to merge them would change the
+    law they were drawn from.
 
     Args:
         first_source: what to add to each draft's sources, to tell them apart in the union.
     """
     tokens, parents, guess, source = [int(drafts[0].tree.tokens[0])], [-1], [1.0], [0]
+    drawn, agreed, laws = [False], [False], dict[int, Probabilities]()
     place: dict[tuple[int, int], int] = {}
     for draft, offset in zip(drafts, first_source, strict=True):
         at = [0] * len(draft.tree)
         for node in range(1, len(draft.tree)):
             parent, token = at[draft.tree.parents[node]], int(draft.tree.tokens[node])
             believed, who = float(draft.guess[node]), int(draft.source[node]) + offset
-            known = place.get((parent, token))
+            is_drawn = draft.drawn is not None and bool(draft.drawn[node])
+            known = None if is_drawn else place.get((parent, token))
             if known is None:
-                known = place[parent, token] = len(tokens)
+                known = len(tokens)
                 tokens.append(token)
                 parents.append(parent)
                 guess.append(believed)
                 source.append(who)
-            elif believed > guess[known]:
-                guess[known], source[known] = believed, who
+                drawn.append(is_drawn)
+                agreed.append(False)
+                if not is_drawn:
+                    place[parent, token] = known
+            else:
+                agreed[known] = True
+                if believed > guess[known]:
+                    guess[known], source[known] = believed, who
             at[node] = known
+        laws.update({at[node]: law for node, law in draft.laws.items()})
     tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
-    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8))
+    flags = np.array(drawn) if any(drawn) else None
+    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), laws, flags), np.array(agreed)

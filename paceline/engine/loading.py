@@ -12,6 +12,7 @@ from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
+from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
@@ -60,28 +61,38 @@ def read_tokenizer(file: ModelFile) -> Tokenizer:
 
 
 def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool) -> Drafter:
-    """Return the drafter that `config.draft` names: a registered one, or a model that shares the target's vocabulary.
+    """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
 
     Raises:
-        UsageError: no drafter and no model goes by that name.
-        VocabMismatch: the model's tokens are not the target's.
+        UsageError: no drafter and no model goes by a name, or a name comes twice.
+        VocabMismatch: a draft model's tokens are not the target's.
     """
-    name = config.draft
-    if config.draft_tokens == 0:
-        name = "off"
-    if "," in name:
-        raise UsageError(f"one drafter at a time for now, got `{name}`", hint="mixing drafters comes with --draft auto")
 
     def load_draft(source: str) -> Loaded:
         return load(source, pool, quant=config.draft_quant, context=None, progress=progress)
 
     setting = Setting(target, config, load_draft, VERIFIERS[config.verify]().draws)
+    wanted = ["off"] if config.draft_tokens == 0 else [name.strip() for name in config.draft.split(",")]
+    if len(wanted) == 1:
+        return make_drafter(wanted[0], setting)
+    for name in wanted:
+        if not name or name in ("off", "auto") or wanted.count(name) > 1:
+            raise UsageError(
+                f"a mix of drafters must name different ones, got `{name}` in `{config.draft}`",
+                hint=f"for example --draft {','.join(name for name in names() if name not in ('off', 'auto'))}",
+            )
+    return MixDrafter([make_drafter(name, setting) for name in wanted])
+
+
+def make_drafter(name: str, setting: Setting) -> Drafter:
+    """Return the drafter of one name: a registered one, or a model that shares the target's vocabulary."""
+    target, config = setting.target, setting.config
     base, _, argument = name.partition(":")
     known = lookup(base)
     if known is not None:
         return known(setting, argument)
     try:
-        draft = load_draft(name)
+        draft = setting.load(name)
     except PacelineError as error:
         error.args = (f"draft model `{name}`: {error}",)
         known_names = (

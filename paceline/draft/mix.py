@@ -1,0 +1,148 @@
+"""Several drafters, one tree: everybody's guesses in one trie, valued by how often such guesses were right.
+
+Who guesses for next to nothing is always asked. Who takes time (a model) is asked when what it usually adds is worth
+more than its steps, so that a long certain copy is not waited for. The union is then grown best-first under the
+budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.04975; trees: 2406.16858).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance
+from paceline.draft.base import Drafter, empty_draft
+from paceline.draft.grow import merge, prune, values, worth
+from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
+
+DEEPEST = 16  # guesses from here on are counted as one
+BINS = 10  # of the belief of who believed most in a node that several guessed
+
+
+@dataclass(slots=True)
+class _Proposed:
+    """What each member proposed for a sequence this round, and the union before it was pruned."""
+
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    union: Draft | None = None
+    agreed: dict[int, int] = field(default_factory=dict)  # node of the union: bin of the strongest belief
+
+
+class MixDrafter:
+    """Asks all its members and keeps the best of what they say."""
+
+    def __init__(self, members: Seq[Drafter]) -> None:
+        self.members = tuple(members)
+        self.sources: tuple[str, ...] = tuple(name for member in members for name in member.sources)
+        self.spent: dict[str, Spent] = {}
+        self._first = np.cumsum([0, *(len(member.sources) for member in members)]).tolist()
+        self._proposed: dict[int, _Proposed] = {}
+        # What a member that takes time is expected to be worth before it is asked, by depth.
+        self._expected = [Acceptance(np.full(DEEPEST, 0.7)) for _ in members]
+        self._agreement = Acceptance(0.5 + 0.5 * (np.arange(BINS) + 0.5) / BINS, weight=8.0)
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Guess a tree for each sequence; see `Drafter.propose`."""
+        self.spent = {}
+        self._proposed = {view.id: _Proposed() for view in views}
+        active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
+        slow = [m for m, member in enumerate(self.members) if _price(member, budgets) > 0]
+        for m in [*(m for m in range(len(self.members)) if m not in slow), *slow]:
+            asked = [i for i in active if m not in slow or self._pays(m, views[i], budgets[i])]
+            if asked:
+                self._ask(m, views, budgets, set(asked))
+        return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
+
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Let every member learn from what it said, kept or not."""
+        proposed = self._proposed.pop(view.id, _Proposed())
+        for m, member in enumerate(self.members):
+            own = proposed.drafts.get(m)
+            member.observe(view, own or empty_draft(view), verified)
+            if own is not None and own.drafted:
+                self._learn(m, own, verified)
+        if proposed.union is not None:
+            path = proposed.union.tree.follow(verified.tokens)
+            tested = [c for node in [0, *path] for c in proposed.union.tree.children(node)]
+            for node in tested if len(path) < len(verified.tokens) else path:
+                if node in proposed.agreed:
+                    self._agreement.observe(proposed.agreed[node], kept=node in path)
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        self._proposed.pop(sequence_id, None)
+        for member in self.members:
+            member.release(sequence_id)
+
+    def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
+        """Let one member propose for the sequences it is asked for; the others it only hears of."""
+        member = self.members[m]
+        takes_time = _price(member, budgets) > 0
+        # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
+        own = [
+            (budget if takes_time else replace(budget, price=None)) if i in asked else replace(budget, nodes=0, depth=0)
+            for i, budget in enumerate(budgets)
+        ]
+        for i, draft in enumerate(member.propose(views, own)):
+            if draft.drafted:
+                self._proposed[views[i].id].drafts[m] = draft
+        self.spent.update(member.spent)
+
+    def _pays(self, m: int, view: View, budget: Budget) -> bool:
+        """Whether a member that takes time is likely to add more than its steps cost."""
+        if budget.price is None:
+            return True
+        said = [values(draft)[1:] for draft in self._proposed[view.id].drafts.values()]
+        free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1][: budget.nodes]
+        _, without = worth(free, budget.price)
+        depth = min(budget.nodes, budget.depth, DEEPEST)
+        chain = np.cumprod(self._expected[m].rates()[:depth], dtype=np.float64)
+        by_depth = self._by_depth(view, depth)
+        step = _price(self.members[m], [budget])
+        best = max(
+            worth(_better(chain[:steps], by_depth, free), budget.price)[1] - steps * step
+            for steps in range(1, depth + 1)
+        )
+        return best > without
+
+    def _by_depth(self, view: View, depth: int) -> Probabilities:
+        """Return float64 [depth]: how likely the others' best guess at each depth is right."""
+        best = np.zeros(depth)
+        for draft in self._proposed[view.id].drafts.values():
+            for value, at in zip(values(draft)[1:], draft.tree.depths()[1:], strict=True):
+                if at <= depth:
+                    best[at - 1] = max(best[at - 1], value)
+        return best
+
+    def _union(self, view: View, budget: Budget) -> Draft:
+        proposed = self._proposed[view.id]
+        if not proposed.drafts:
+            return empty_draft(view)
+        union, agreed = merge(list(proposed.drafts.values()), [self._first[m] for m in proposed.drafts])
+        rates = self._agreement.rates()
+        for node in np.flatnonzero(agreed):
+            bin_ = min(int(union.guess[node] * BINS), BINS - 1)
+            proposed.agreed[int(node)] = bin_
+            union.guess[node] = max(float(union.guess[node]), rates[bin_])
+        proposed.union = union
+        return prune(union, budget)
+
+    def _learn(self, m: int, own: Draft, verified: Verified) -> None:
+        path = own.tree.follow(verified.tokens)
+        for depth in range(min(len(path) + 1, len(verified.tokens), int(own.tree.depths().max()))):
+            self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))
+
+
+def _price(member: Drafter, budgets: Seq[Budget]) -> float:
+    """Return what a step of a member costs, in tokens; 0 for one that takes next to no time."""
+    return max((budget.step.get(name, 0.0) for budget in budgets for name in member.sources), default=0.0)
+
+
+def _better(chain: Probabilities, by_depth: Probabilities, free: Probabilities) -> Probabilities:
+    """Return, best first, what a chain and the others' guesses are worth together, the better one at each depth."""
+    together = np.maximum(chain, by_depth[: len(chain)])
+    rest = by_depth[len(chain) :]
+    spare = np.sort(free)[::-1][np.count_nonzero(by_depth) :]  # siblings, which the chain does not replace
+    return np.sort(np.concatenate([together, rest[rest > 0], spare]))[::-1]

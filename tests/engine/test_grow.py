@@ -1,0 +1,105 @@
+"""The best tree of n nodes is the n most valuable ones, and the best n weighs them against their price."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from paceline.draft.grow import merge, prune, subtree, values, worth
+from paceline.types import Budget, Draft, TokenTree
+
+
+def random_draft(seed, nodes=8, vocab=4, source=0):
+    chance = np.random.default_rng(seed)
+    parents = [-1, *(int(chance.integers(i)) for i in range(1, nodes))]
+    tokens = chance.integers(vocab, size=nodes).astype(np.int32)
+    tokens[0] = 0
+    guess = chance.random(nodes).astype(np.float32)
+    return Draft(TokenTree(tokens, np.array(parents, np.int32)), guess, np.full(nodes, source, np.int8))
+
+
+def connected(draft):
+    """Every set of nodes that holds its members' parents, the root left out."""
+    for size in range(len(draft.tree)):
+        for chosen in itertools.combinations(range(1, len(draft.tree)), size):
+            if all(int(draft.tree.parents[node]) in (0, *chosen) for node in chosen):
+                yield chosen
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pruning_finds_the_best_of_all_subtrees(seed):
+    draft = random_draft(seed)
+    value = values(draft)
+    chance = np.random.default_rng(seed)
+    for price in (np.arange(9) * 0.1, np.array([0, 1, 1, 1, 1, 1, 1.1, 1.2, 2]), np.cumsum(chance.random(9)) * 0.3):
+        price = price - price[0]
+        for limit in (2, 5, 8):
+            kept = prune(draft, Budget(limit, 8, price))
+            gained = values(kept)[1:].sum() - price[kept.drafted]
+            best = max(value[list(s)].sum() - price[len(s)] for s in connected(draft) if len(s) <= limit)
+            assert gained == pytest.approx(best, abs=1e-6)
+
+
+def test_a_cliff_is_crossed_only_by_enough_nodes():
+    """Verifying any node costs 0.9, the ones after it nothing: one sure node is not worth it, four are."""
+    price = np.array([0, 0.9, 0.9, 0.9, 0.9])
+    assert worth(np.array([0.8]), price) == (0, 0.0)
+    assert worth(np.array([0.8, 0.7, 0.6, 0.5]), price)[0] == 4
+
+
+def test_depth_and_nodes_are_limits():
+    draft = random_draft(3)
+    for nodes, depth in itertools.product((0, 1, 3), (0, 1, 2)):
+        kept = prune(draft, Budget(nodes, depth))
+        assert kept.drafted <= nodes
+        assert kept.tree.depths().max() <= depth
+
+
+def paths(draft):
+    return {tuple(int(draft.tree.tokens[i]) for i in draft.tree.path(node)): node for node in range(len(draft.tree))}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_union_has_every_path_once_and_credits_the_stronger_belief(seed):
+    drafts = [random_draft(seed), random_draft(seed + 100, source=1)]
+    union, agreed = merge(drafts, [0, 2])
+    assert set(paths(union)) == set().union(*(paths(draft) for draft in drafts))
+    assert len(paths(union)) == len(union.tree)
+    for path, node in list(paths(union).items()):
+        if not path:
+            continue
+        beliefs = [
+            (float(draft.guess[i]), int(draft.source[i]) + offset)
+            for draft, offset in zip(drafts, (0, 2), strict=True)
+            for i in range(1, len(draft.tree))
+            if tuple(int(draft.tree.tokens[j]) for j in draft.tree.path(i)) == path
+        ]
+        strongest = max(believed for believed, _ in beliefs)
+        assert union.guess[node] == np.float32(strongest)
+        assert int(union.source[node]) in [who for believed, who in beliefs if believed == strongest]
+        assert bool(agreed[node]) == (len(beliefs) > 1)
+
+
+def test_drawn_nodes_stay_apart_and_stay():
+    """Merging or dropping a drawn node by its value would change the law it was drawn from."""
+    tree = TokenTree(np.array([0, 1, 2, 3], np.int32), np.array([-1, 0, 1, 0], np.int32))
+    law = np.array([0.1, 0.2, 0.3, 0.4])
+    drawn = Draft(
+        tree, np.full(4, 0.01, np.float32), np.zeros(4, np.int8), {0: law, 1: law}, np.array([0, 1, 1, 0]) > 0
+    )
+    copied = Draft(TokenTree.chain([0, 1, 2]), np.full(3, 0.9, np.float32), np.zeros(3, np.int8))
+    union, _ = merge([copied, drawn], [0, 1])
+    assert union.drafted == 5
+    assert union.drawn.tolist() == [False, False, False, True, True, False]
+    assert set(union.laws) == {0, 3}
+    kept = prune(union, Budget(8, 8, np.arange(9) * 0.5))
+    assert kept.drawn.sum() == 2, "the drawn chain stays whatever it is worth"
+    assert kept.drafted == 4, "the copied one pays, the stray one does not"
+    np.testing.assert_array_equal(kept.laws[next(n for n in kept.laws if n)], law)
+
+
+def test_a_subtree_keeps_laws_and_flags_of_its_nodes():
+    draft = random_draft(1)
+    kept = subtree(draft, np.array([1, 2]) if draft.tree.parents[2] in (0, 1) else np.array([1]))
+    assert kept.tree.tokens[1] == draft.tree.tokens[1]
+    assert kept.laws == {}

@@ -1,0 +1,138 @@
+"""A mix is exact like its members, asks who takes time only when it pays, and lets everybody learn."""
+
+import numpy as np
+import pytest
+from parity_tools import run
+from views import view_at
+
+from paceline.draft.grow import values
+from paceline.draft.mix import MixDrafter
+from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
+from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
+from paceline.types import Budget, Draft, SamplingParams, Spent, TokenTree, Verified
+
+VOCAB = 12
+GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)
+
+
+def scripted(script, answer, name):
+    drafter = ScriptedDrafter(script, dict.fromkeys(range(4), answer))
+    drafter.sources = (name,)
+    return drafter
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "T=0.8"])
+@pytest.mark.parametrize("length", [1, 3, 8, 16])
+def test_a_mix_changes_nothing(params, length):
+    model = TinyModel(VOCAB, reach=None, sharpness=4)
+    prompt = np.random.default_rng(1).integers(4, size=30).tolist()
+    (plain,) = run(model, [prompt], params)
+    answer = [*prompt, *plain.tokens]
+    for members in (
+        [NgramDrafter(), ModelDrafter(TinyModel(VOCAB, reach=None, seed=5), context=512)],
+        [scripted(oracle, answer, "a"), scripted(liar(VOCAB), answer, "b")],
+        [scripted(half_liar(VOCAB, 2), answer, "a"), scripted(gappy(), answer, "b"), NgramDrafter()],
+        [scripted(bush(VOCAB, right_for=2), answer, "a"), scripted(bush(VOCAB, right_for=9), answer, "b")],
+    ):
+        (said,) = run(model, [prompt], params, MixDrafter(members), length=length)
+        assert said.key() == plain.key(), [member.sources for member in members]
+        drafted = sum(counts["drafted"] for counts in said.tally.by_source.values())
+        assert drafted == said.tally.drafted_tokens
+
+
+def test_a_batch_is_as_good_as_each_alone():
+    model = TinyModel(VOCAB, reach=None, sharpness=4)
+    prompts = [np.random.default_rng(i).integers(4, size=3 + 17 * i).tolist() for i in range(4)]
+
+    def mix():
+        return MixDrafter([NgramDrafter(), ModelDrafter(TinyModel(VOCAB, reach=None, seed=5), context=512)])
+
+    together = run(model, prompts, SAMPLED, mix())
+    for prompt, said in zip(prompts, together, strict=True):
+        (alone,) = run(model, [prompt], SAMPLED)
+        assert said.key() == alone.key()
+
+
+class Slow:
+    """Says one thing, and counts how often it is asked."""
+
+    sources = ("slow",)
+
+    def __init__(self, tokens):
+        self.tokens, self.asked, self.learnt, self.spent = tokens, 0, [], {}
+
+    def propose(self, views, budgets):
+        drafts = []
+        for view, budget in zip(views, budgets, strict=True):
+            count = min(budget.nodes, budget.depth, len(self.tokens))
+            self.asked += count > 0
+            tree = TokenTree.chain([int(view.tokens[-1]), *self.tokens[:count]])
+            drafts.append(Draft(tree, np.full(count + 1, 0.7, np.float32), np.zeros(count + 1, np.int8)))
+        self.spent = {"slow": Spent(4, 0.1)}
+        return drafts
+
+    def observe(self, view, draft, verified):
+        self.learnt.append((draft.drafted, draft.tree.follow(verified.tokens)))
+
+    def release(self, sequence_id):
+        pass
+
+
+class Copy(Slow):
+    """Costs nothing and believes in what it says."""
+
+    sources = ("copy",)
+
+    def __init__(self, tokens, believed):
+        super().__init__(tokens)
+        self.believed = believed
+
+    def propose(self, views, budgets):
+        drafts = super().propose(views, budgets)
+        for draft in drafts:
+            draft.guess[1:] = self.believed
+        self.spent = {}
+        return drafts
+
+
+BUDGET = Budget(8, 8, 0.15 * np.arange(9.0), {"slow": 0.2})
+
+
+@pytest.mark.parametrize(("believed", "asked"), [(0.97, 0), (0.2, 1)])
+def test_who_takes_time_is_asked_only_when_the_others_are_unsure(believed, asked):
+    slow = Slow([1, 2, 3, 4])
+    mix = MixDrafter([Copy([1, 2, 3, 4, 5, 6, 7, 8], believed), slow])
+    mix.propose([view_at(5)], [BUDGET])
+    assert slow.asked == asked
+    assert mix.spent == ({"slow": Spent(4, 0.1)} if asked else {})
+
+
+def test_who_is_never_right_is_no_longer_asked():
+    slow = Slow([1, 2, 3, 4])
+    mix = MixDrafter([slow])
+    for _ in range(40):
+        (draft,) = mix.propose([view_at(5)], [BUDGET])
+        mix.observe(view_at(5), draft, Verified(draft.tree, (), np.array([9], np.int32), np.zeros((1, 10))))
+    assert 1 <= slow.asked < 10, slow.asked
+
+
+def test_members_learn_from_what_they_said_even_if_it_was_pruned():
+    one, two = Copy([1, 2, 3], 0.9), Copy([1, 5, 6], 0.01)
+    mix = MixDrafter([one, two])
+    (draft,) = mix.propose([view_at(5)], [Budget(8, 8, 0.3 * np.arange(9.0))])
+    assert draft.tree.tokens.tolist() == [0, 1, 2, 3], "what is unlikely does not pay"
+    mix.observe(view_at(5), draft, Verified(draft.tree, (1,), np.array([1, 5], np.int32), np.zeros((4, 10))))
+    assert one.learnt == [(3, [1])]
+    assert two.learnt == [(3, [1, 2])]
+
+
+def test_agreement_is_learnt():
+    """Both say 1 first and it is always right; each alone believes in it half."""
+    mix = MixDrafter([Copy([1, 2], 0.5), Copy([1, 3], 0.5)])
+    for _ in range(60):
+        (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
+        mix.observe(view_at(5), draft, Verified(draft.tree, (1,), np.array([1, 7], np.int32), np.zeros((4, 10))))
+    (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
+    assert draft.guess[1] > 0.9
+    assert values(draft)[1] > values(draft)[2:].max()
