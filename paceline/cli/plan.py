@@ -1,0 +1,153 @@
+"""`paceline plan`: what would speculation bring, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_EXAMPLES = """\
+[bold]Examples[/bold]
+
+  paceline plan --target 70b --draft 8b --hardware a100 --acceptance 0.75
+
+  paceline plan --target qwen2.5-7b --draft qwen2.5-0.5b --hardware 4090 --bits 4.5 --batch 8 --plot plan.png
+
+  paceline doctor --model M --draft D --json > doctor.json; paceline plan --from doctor.json
+"""
+_BAR = 30
+
+
+@app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def plan(
+    target: Annotated[
+        str, typer.Option(help="A known model (70b, qwen2.5-7b, …) or a model file.", metavar="MODEL")
+    ] = ("8b"),
+    draft: Annotated[
+        str,
+        typer.Option(help="The draft: a model as for --target, or `free` for look-up in the text.", metavar="MODEL"),
+    ] = "1b",
+    hardware: Annotated[
+        str, typer.Option(help="A known machine: a100, h100, 4090, laptop, …", metavar="NAME")
+    ] = "a100",
+    acceptance: Annotated[
+        str, typer.Option(help="Odds that a guess is right; by depth with commas: 0.8,0.75,0.7.", metavar="A")
+    ] = "0.75",
+    context: Annotated[int, typer.Option(help="Tokens in a sequence.", metavar="N", min=1)] = 1024,
+    batch: Annotated[int, typer.Option(help="Sequences at once.", metavar="B", min=1, max=65536)] = 1,
+    bits: Annotated[float, typer.Option(help="Bits a weight of the target.", metavar="N", min=1, max=32)] = 16.0,
+    draft_bits: Annotated[
+        float | None, typer.Option(help="Bits a weight of the draft; the target's if not given.", show_default=False)
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option("--from", help="A doctor's JSON: measured times and acceptance instead.", show_default=False),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
+) -> None:
+    """Forecast speculation: tokens a round, speed-up, best draft length and tree, break-even, memory, batch size.
+
+    From model shapes and data sheets (a roofline: real machines reach less), or from what `paceline doctor` measured.
+    """
+    from paceline.plan.forecast import Plan, forecast, read_doctor
+    from paceline.plan.names import hardware_of, shape_of
+    from paceline.plan.roofline import Run
+
+    odds = _odds(acceptance)
+    data = read_doctor(measured) if measured else {}
+    odds = [float(value) for value in data.get("acceptance") or odds]
+    machine = hardware_of(hardware)
+    target_run = Run(shape_of(target), machine, bits, context)
+    draft_run = None if draft == "free" else Run(shape_of(draft), machine, draft_bits or bits, context)
+    found = forecast(Plan(target_run, draft_run, odds, batch, data))
+    names = {"target": target_run.shape.name, "draft": draft_run.shape.name if draft_run else "free"}
+    found = {**names, "hardware": machine.name, "context": context, "batch": batch, "bits": bits, **found}
+    title = "as measured" if data else f"{names['target']} with {names['draft']} on {machine.name}"
+    if plot:
+        from paceline.plan.plot import draw
+
+        draw(found, plot, f"{title}, acceptance {odds[0]:g}, {batch} sequence{'s' if batch > 1 else ''}")
+    if as_json:
+        print(json.dumps(found))
+    else:
+        show(found, title, machine.source)
+
+
+def show(found: dict[str, Any], title: str, source: str) -> None:
+    """Print a forecast."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    say = console.print
+    say(f"[bold]{title}[/bold]" + ("" if found["measured"] else f"  [dim]({source}; 75 % of it reached)[/dim]"))
+    say(
+        f"plain {found['plain_seconds'] * 1e3:.2f} ms a step · a draft step costs {found['draft_step']:.3f} of it · "
+        f"v(4) {found['v']['4']:.2f}, v(8) {found['v']['8']:.2f}, v(16) {found['v']['16']:.2f}"
+    )
+    say(_lengths(found))
+    tree, least = found["best_tree"], found["break_even"]
+    if tree["nodes"]:
+        say(f"best tree: {tree['nodes']} nodes, {tree['depth']} deep: {tree['speedup']:.2f}× (siblings' odds assumed)")
+    say("break-even acceptance: " + ("none: even perfect guesses would not pay" if least is None else f"{least:.1%}"))
+    say(_batches(found))
+    memory = found["memory"]
+    fits = "" if found["measured"] else ", fits" if memory["fits"] else ", [red]does not fit[/red]"
+    kv = memory["target_kv"] + memory["draft_kv"]
+    say(
+        f"memory {memory['total'] / 1e9:.1f} GB{fits}: target {memory['target_weights'] / 1e9:.1f}, "
+        f"draft {memory['draft_weights'] / 1e9:.1f}, keys and values {kv / 1e9:.2f}"
+    )
+    seeds = found["seeds_formula"]
+    say(
+        f"[dim]The often quoted r K t_T / (t_D + t_T) says {seeds['speedup']:.2f}× at {seeds['length']}, right is "
+        f"{seeds['right']:.2f}×: {seeds['why']}.[/dim]"
+    )
+    say(f"[bold]{found['verdict']}[/bold]")
+
+
+def _lengths(found: dict[str, Any]) -> Table:
+    from rich.bar import Bar
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("draft length", "tokens a round", "speed-up"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    longest = max(2.0, *(choice["speedup"] for choice in found["lengths"]))
+    for choice in found["lengths"]:
+        mark = "[green]" if choice["nodes"] == found["best_chain"]["nodes"] else ""
+        bar = Bar(longest, 0, choice["speedup"], width=_BAR, color="green" if mark else "blue")
+        table.add_row(str(choice["nodes"]), f"{choice['tokens']:.2f}", f"{mark}{choice['speedup']:.2f}", bar)
+    return table
+
+
+def _batches(found: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("sequences at once")
+    for row in found["batches"]:
+        table.add_column(str(row["batch"]), justify="right")
+    table.add_row("best draft length", *(str(row["length"]) for row in found["batches"]))
+    table.add_row("speed-up", *(f"{row['speedup']:.2f}" for row in found["batches"]))
+    return table
+
+
+def _odds(text: str) -> list[float]:
+    try:
+        odds = [float(part) for part in text.split(",")]
+    except ValueError:
+        odds = []
+    if not odds or any(not 0 <= value <= 1 for value in odds):
+        raise UsageError(f"--acceptance must be numbers from 0 to 1, got `{text}`", hint="for example 0.8 or 0.8,0.7")
+    return odds

@@ -1,0 +1,59 @@
+"""From what a user calls a model or a machine to its numbers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from paceline.errors import UsageError
+from paceline.plan.hardware import HARDWARE, Hardware
+from paceline.plan.shapes import ALIASES, SHAPES, Shape
+
+T = TypeVar("T")
+
+
+def hardware_of(name: str) -> Hardware:
+    """Return a known machine.
+
+    Raises:
+        UsageError: none goes by that name.
+    """
+    return _known("hardware", name, HARDWARE)
+
+
+def shape_of(name: str) -> Shape:
+    """Return a known model's shape, or that of a model file on this disk, whose weights are not read.
+
+    Raises:
+        UsageError: no known model and no file goes by that name.
+    """
+    key = name.lower()
+    key = ALIASES.get(key, key)
+    if key in SHAPES:
+        return SHAPES[key]
+    path = Path(name).expanduser()
+    if path.exists():
+        return _shape_in(path)
+    return _known("model", key, SHAPES)
+
+
+def _shape_in(path: Path) -> Shape:
+    from paceline.model.files import open_model
+
+    file = open_model(path)
+    try:
+        spec = file.spec
+    finally:
+        file.close()
+    heads = (spec.heads, spec.kv_heads)
+    return Shape(path.stem, spec.layers, spec.width, spec.ffn_width, heads, spec.head_dim, spec.vocab, spec.tied)
+
+
+def _known(kind: str, name: str, table: Mapping[str, T]) -> T:
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, 1)
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    raise UsageError(f"{kind} must be a known one or a file, got `{name}`", hint=f"{hint}known: {', '.join(table)}")

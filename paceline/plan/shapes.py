@@ -1,0 +1,81 @@
+"""The shapes of well-known models, from their published config.json: enough to count bytes and operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The numbers of a dense decoder; `tied` models have no output matrix of their own."""
+
+    name: str
+    layers: int
+    width: int
+    ffn_width: int
+    heads: tuple[int, int]  # queries, keys
+    head_dim: int
+    vocab: int
+    tied: bool
+
+    @property
+    def layer_parameters(self) -> int:
+        queries, keys = self.heads
+        attention = self.width * self.head_dim * (2 * queries + 2 * keys)
+        return self.layers * (attention + 3 * self.width * self.ffn_width)
+
+    @property
+    def head_parameters(self) -> int:
+        return self.vocab * self.width
+
+    @property
+    def parameters(self) -> int:
+        """All that is stored, but for norms and biases."""
+        return self.layer_parameters + self.head_parameters * (1 if self.tied else 2)
+
+    @property
+    def read_parameters(self) -> int:
+        """What a token's forward reads: all but the embeddings, of which it looks one up."""
+        return self.layer_parameters + self.head_parameters
+
+    def kv_bytes(self, tokens: float, bytes_each: float = 2.0) -> float:
+        """Return the bytes of keys and values behind `tokens` tokens."""
+        return 2 * self.layers * self.heads[1] * self.head_dim * bytes_each * tokens
+
+
+def _shape(
+    name: str, layers: int, width: int, ffn: int, heads: int, keys: int, vocab: int, tied: bool = False
+) -> Shape:
+    return Shape(name, layers, width, ffn, (heads, keys), width // heads, vocab, tied)
+
+
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        _shape("llama-2-7b", 32, 4096, 11008, 32, 32, 32000),
+        _shape("llama-2-13b", 40, 5120, 13824, 40, 40, 32000),
+        _shape("llama-2-70b", 80, 8192, 28672, 64, 8, 32000),
+        _shape("tinyllama-1.1b", 22, 2048, 5632, 32, 4, 32000),
+        _shape("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128256),
+        _shape("llama-3.1-70b", 80, 8192, 28672, 64, 8, 128256),
+        _shape("llama-3.2-1b", 16, 2048, 8192, 32, 8, 128256, tied=True),
+        _shape("llama-3.2-3b", 28, 3072, 8192, 24, 8, 128256, tied=True),
+        _shape("mistral-7b", 32, 4096, 14336, 32, 8, 32768),
+        _shape("qwen2.5-0.5b", 24, 896, 4864, 14, 2, 151936, tied=True),
+        _shape("qwen2.5-1.5b", 28, 1536, 8960, 12, 2, 151936, tied=True),
+        _shape("qwen2.5-3b", 36, 2048, 11008, 16, 2, 151936, tied=True),
+        _shape("qwen2.5-7b", 28, 3584, 18944, 28, 4, 152064),
+        _shape("qwen2.5-14b", 48, 5120, 13824, 40, 8, 152064),
+        _shape("qwen2.5-32b", 64, 5120, 27648, 40, 8, 152064),
+        _shape("qwen2.5-72b", 80, 8192, 29568, 64, 8, 152064),
+        _shape("smollm2-135m", 30, 576, 1536, 9, 3, 49152, tied=True),
+        _shape("smollm2-360m", 32, 960, 2560, 15, 5, 49152, tied=True),
+        _shape("smollm2-1.7b", 24, 2048, 8192, 32, 32, 49152, tied=True),
+    )
+}
+# What people say for short.
+ALIASES = {
+    "1b": "llama-3.2-1b", "3b": "llama-3.2-3b", "7b": "llama-2-7b", "8b": "llama-3.1-8b", "13b": "llama-2-13b",
+    "70b": "llama-3.1-70b", "qwen2.5-coder-0.5b": "qwen2.5-0.5b", "qwen2.5-coder-1.5b": "qwen2.5-1.5b",
+    "qwen2.5-coder-7b": "qwen2.5-7b", "0.5b": "qwen2.5-0.5b", "1.5b": "qwen2.5-1.5b",
+}  # fmt: skip

@@ -1,0 +1,131 @@
+"""The forecast and its command: known names, measured input, pictures, and calls that cannot be meant."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from paceline.cli.main import run
+from paceline.errors import UsageError
+from paceline.model.sources import resolve
+from paceline.plan.forecast import Plan, forecast, read_doctor
+from paceline.plan.hardware import HARDWARE
+from paceline.plan.names import hardware_of, shape_of
+from paceline.plan.roofline import Run
+from paceline.plan.shapes import ALIASES, SHAPES
+
+DOCTOR = {"measured": {
+    "target_seconds": {"1": 0.04, "2": 0.044, "4": 0.05, "8": 0.07, "16": 0.13},
+    "draft_step_seconds": 0.008, "other_seconds": 0.001, "acceptance": [0.8, 0.75, 0.7],
+}}  # fmt: skip
+
+
+def plan_json(*arguments, capsys):
+    assert run(["plan", "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("name", "billions"), [
+    ("llama-2-7b", 6.74), ("llama-2-70b", 69.0), ("llama-3.1-8b", 8.03), ("llama-3.2-1b", 1.24),
+    ("qwen2.5-0.5b", 0.494), ("qwen2.5-1.5b", 1.54), ("qwen2.5-7b", 7.62), ("smollm2-135m", 0.1345),
+])  # fmt: skip
+def test_shapes_have_the_parameters_their_makers_state(name, billions):
+    assert SHAPES[name].parameters == pytest.approx(billions * 1e9, rel=0.01)
+
+
+def test_keys_and_values_of_a_token():
+    assert SHAPES["llama-2-7b"].kv_bytes(1) == 0.5 * 2**20
+    assert SHAPES["llama-3.1-8b"].kv_bytes(1) == 0.125 * 2**20
+
+
+def test_the_roofline_is_memory_then_arithmetic():
+    run_ = Run(SHAPES["llama-2-7b"], HARDWARE["a100"])
+    one, edge = run_.seconds(1), run_.rows_until_arithmetic
+    assert 6e-3 < one < 12e-3  # 13.5 GB at 2 TB/s is 6.6 ms; llama.cpp measures 12.5
+    assert edge == pytest.approx(153, abs=1)
+    assert run_.seconds(100) == one
+    assert run_.seconds(400) > 2 * one
+
+
+def test_measurements_replace_data_sheets(tmp_path, capsys):
+    file = tmp_path / "doctor.json"
+    file.write_text(json.dumps(DOCTOR))
+    found = plan_json("--from", str(file), capsys=capsys)
+    assert found["measured"]
+    assert found["draft_step"] == pytest.approx(0.2)
+    assert found["v"]["8"] == pytest.approx(1.75)
+    assert found["acceptance"] == [0.8, 0.75, 0.7]
+    three = next(choice for choice in found["lengths"] if choice["nodes"] == 3)
+    assert three["speedup"] == pytest.approx((1 + 0.8 + 0.6 + 0.42) / (0.6 + 1.25 + 0.025))
+
+
+def test_batches_make_it_worth_less_once_arithmetic_binds():
+    big = Plan(Run(SHAPES["llama-3.1-8b"], HARDWARE["4090"]), Run(SHAPES["llama-3.2-1b"], HARDWARE["4090"]), [0.7])
+    gains = [row["speedup"] for row in forecast(big)["batches"]]
+    assert gains[0] > 1.3
+    assert gains == sorted(gains, reverse=True)
+    assert min(gains) >= 1, "not drafting is always possible"
+
+
+def test_a_bad_draft_is_told_so(capsys):
+    assert run(["plan", "--acceptance", "0.05", "--draft", "8b"]) == 0
+    assert "Do not speculate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["--target", "lama-3.1-8b"], "llama-3.1-8b"), (["--hardware", "a10"], "a100"), (["--acceptance", "1.2"], "0 to 1"),
+    (["--acceptance", "high"], "0 to 1"), (["--batch", "0"], "batch"), (["--plot", "x.gif"], ".png"),
+    (["--from", "nowhere.json"], "nowhere.json"), (["--context", "-1"], "context"),
+])  # fmt: skip
+def test_wrong_calls_are_answered(arguments, says, capsys):
+    assert run(["plan", *arguments]) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": 3}', '{"measured": {"target_seconds": {"2": 1}}}',
+    '{"measured": {"target_seconds": {"1": -1}}}', '{"measured": {"target_seconds": {"1": "x"}}}',
+    '{"measured": {"target_seconds": {"1": 1}, "acceptance": [2]}}'])  # fmt: skip
+def test_what_is_no_doctors_file_is_refused(text, tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="doctor"):
+        read_doctor(file)
+
+
+def test_names_and_aliases_resolve():
+    for alias, name in ALIASES.items():
+        assert shape_of(alias) is SHAPES[name]
+    assert hardware_of("a100").source
+
+
+def test_a_model_file_has_a_shape():
+    assert shape_of(str(resolve("smollm2-135m"))).parameters == pytest.approx(
+        SHAPES["smollm2-135m"].parameters, rel=1e-3
+    )
+
+
+def test_help_and_tables_fit_a_narrow_terminal(capsys):
+    assert run(["plan", "--help"]) == 0
+    assert "--acceptance" in capsys.readouterr().out
+    assert run(["plan"]) == 0
+    out = capsys.readouterr().out
+    assert "tokens a round" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_picture_is_written(tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    for kind in ("png", "svg"):
+        assert run(["plan", "--plot", str(tmp_path / f"x.{kind}")]) == 0
+        assert (tmp_path / f"x.{kind}").stat().st_size > 5000
+    assert run(["plan", "--plot", str(tmp_path / "no" / "x.png")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_planning_waits_for_no_numpy():
+    code = "import sys; from paceline.cli.main import run; run(['plan']); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
