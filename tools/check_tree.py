@@ -23,7 +23,7 @@ LEVELS = {
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
     "draft": 2,
     "engine": 3,
-    **dict.fromkeys(("testing", "server", "bench", "plan", "train"), 4),
+    **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 4),
     "cli": 5,
     "__main__": 6,
 }

@@ -116,6 +116,10 @@ class LLM:
             return self._finish_all([self.encode(prompt, chat=chat)], params)[0]  # type: ignore[arg-type]
         return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
 
+    def generate_each(self, prompt: str | Seq[int], params: Seq[SamplingParams]) -> list[Completion]:
+        """Reply to one prompt once for each of `params`, side by side; what they share of it is read once."""
+        return self._finish_all([self.encode(prompt)] * len(params), params)
+
     def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False) -> Reply:
         """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
 
@@ -190,8 +194,13 @@ class LLM:
 
     # ---- rounds
 
-    def _finish_all(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
-        records = [_Record(Request(next(self._ids), ids, _checked(params))) for ids in prompts]
+    def _finish_all(
+        self, prompts: list[list[int]], params: SamplingParams | Seq[SamplingParams] | None
+    ) -> list[Completion]:
+        each = params if isinstance(params, (list, tuple)) else [params] * len(prompts)
+        records = [
+            _Record(Request(next(self._ids), ids, _checked(one))) for ids, one in zip(prompts, each, strict=True)
+        ]
         try:
             for record in records:
                 self._start(record)

@@ -1,0 +1,1 @@
+"""Prove on the user's own pair that speculation changes nothing."""

@@ -1,0 +1,191 @@
+"""The audit: replies with speculation against replies without, token by token, and the proof of every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from paceline.audit.forced import Difference, first_difference, margin_of, rows_after
+from paceline.audit.lawcheck import LawCheck, check
+from paceline.control.fixed import FixedController
+from paceline.draft.base import NoDrafter
+from paceline.engine.completion import Completion
+from paceline.engine.llm import LLM
+from paceline.types import Json, SamplingParams, View
+
+TEMPERATURES = (0.0, 0.8)
+LAW_CONTEXT = 33  # a full page of the cache and one token: each of many short replies then costs one row
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One prompt at one temperature. `plain` is where the two replies part, `forced` the first token of the
+    speculated reply that the target alone would not have drawn; None where there is none."""
+
+    prompt: str
+    temperature: float
+    tokens: int
+    drafted: int
+    accepted: int
+    plain: Difference | None
+    forced: Difference | None
+
+    @property
+    def passed(self) -> bool:
+        return all(found is None or found.verdict == "tie" for found in (self.plain, self.forced))
+
+    def to_json(self) -> Json:
+        return {
+            "prompt": self.prompt,
+            "temperature": self.temperature,
+            "tokens": self.tokens,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "against_plain": self.plain.to_json() if self.plain else None,
+            "teacher_forced": self.forced.to_json() if self.forced else None,
+            "passed": self.passed,
+        }
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was found so far. Complete only if `finished`."""
+
+    setup: Json
+    compared: list[Compared] = field(default_factory=list)
+    law: LawCheck | None = None
+    finished: bool = False
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return all(one.passed for one in self.compared) and (self.law is None or self.law.passed)
+
+    def to_json(self) -> Json:
+        return {
+            **self.setup,
+            "passed": self.passed,
+            "finished": self.finished,
+            "replies": len(self.compared),
+            "tokens": sum(one.tokens for one in self.compared),
+            "drafted": sum(one.drafted for one in self.compared),
+            "accepted": sum(one.accepted for one in self.compared),
+            "differences": [one.to_json() for one in self.compared if one.plain or one.forced],
+            "law": self.law.to_json() if self.law else None,
+            "seconds": self.seconds,
+        }
+
+
+def audit(
+    llm: LLM,
+    prompts: Sequence[str],
+    params: SamplingParams | None = None,
+    *,
+    tolerance: float = 0.0,
+    law_seconds: float = 20.0,
+    found: Audit | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Audit:
+    """Check that the drafts of `llm` change nothing.
+
+    Every prompt is answered plainly and with speculation, greedily and sampled; every emitted token is checked against
+    a second reading of the text; many short replies are compared with the target's law.
+
+    Args:
+        params: how replies are drawn; the temperatures are set here.
+        tolerance: margin up to which a difference is a tie; 0 where rows are bitwise independent, as here.
+        found: filled while the audit runs, so that an interrupted one keeps what it has.
+    """
+    started = perf_counter()
+    verifier = llm.engine.parts.verifier
+    found = found or Audit({})
+    found.setup = {
+        "model": llm.setup.model,
+        "drafters": list(llm.setup.drafters),
+        "verify": verifier.name,
+        "control": llm.setup.control,
+        "lossless": verifier.lossless,
+    }
+    base = params or SamplingParams(max_tokens=64)
+    total = len(prompts) * len(TEMPERATURES) + 1
+    for index, prompt in enumerate(prompts):
+        for number, temperature in enumerate(TEMPERATURES):
+            one = replace(base, temperature=temperature, seed=base.seed + index)
+            found.compared.append(compare(llm, prompt, one, tolerance))
+            found.seconds = perf_counter() - started
+            if progress:
+                progress(index * len(TEMPERATURES) + number + 1, total)
+    if law_seconds > 0 and prompts:
+        found.law = _law(llm, prompts, law_seconds)
+    found.finished, found.seconds = True, perf_counter() - started
+    if progress:
+        progress(total, total)
+    return found
+
+
+def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float) -> Compared:
+    """Answer one prompt both ways and prove every token of the speculated reply."""
+    ids = llm.encode(prompt, chat=True)
+    speculated = reply(llm, ids, params, plain=False)
+    verifier = llm.engine.parts.verifier
+    ends = frozenset() if params.ignore_eos else llm.tokenizer.eos_ids
+    view = View(0, np.array(ids, np.int32), params, len(ids), ends)
+    is_keyed = params.is_greedy or verifier.reproducible
+    parted = None
+    if is_keyed:
+        parted = _part(llm, view, reply(llm, ids, params, plain=True).token_ids, speculated.token_ids, tolerance)
+    forced = first_difference(
+        llm.engine.parts.model, view, speculated.token_ids, tolerance=tolerance, is_keyed=is_keyed
+    )
+    tally = speculated.tally
+    return Compared(
+        prompt,
+        params.temperature,
+        len(speculated.token_ids),
+        tally.drafted_tokens,
+        tally.accepted_tokens,
+        parted,
+        forced,
+    )
+
+
+def reply(llm: LLM, ids: Sequence[int], params: SamplingParams, *, plain: bool) -> Completion:
+    """Return a reply, with the drafter the model was loaded with or without any."""
+    parts = llm.engine.parts
+    if plain:
+        llm.engine.parts = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
+    try:
+        completion = llm.generate(ids, params)
+    finally:
+        llm.engine.parts = parts
+    assert isinstance(completion, Completion)
+    return completion
+
+
+def _part(llm: LLM, view: View, plain: list[int], speculated: list[int], tolerance: float) -> Difference | None:
+    """Return where two replies part, and by how much the plain one's token was likelier."""
+    at = next((i for i, (a, b) in enumerate(zip(plain, speculated, strict=False)) if a != b), None)
+    if at is None:
+        if len(plain) == len(speculated):
+            return None
+        at = min(len(plain), len(speculated))
+        wanted = plain[at] if at < len(plain) else -1
+        return Difference(at, wanted, speculated[at] if at < len(speculated) else None, float("inf"), "bug")
+    *_, row = rows_after(llm.engine.parts.model, view.tokens.tolist(), plain[: at + 1])
+    margin = margin_of(row, view, plain[:at], plain[at], speculated[at])
+    return Difference(at, plain[at], speculated[at], margin, "tie" if abs(margin) <= tolerance else "bug")
+
+
+def _law(llm: LLM, prompts: Sequence[str], seconds: float) -> LawCheck:
+    text = llm.encode(" ".join(prompts))
+    ids = (text * (1 + LAW_CONTEXT // len(text)))[:LAW_CONTEXT]
+    view = View(0, np.array(ids, np.int32), SamplingParams(), len(ids), llm.tokenizer.eos_ids)
+    ends = perf_counter() + seconds
+
+    def draw_pairs(params: SamplingParams, seeds: Sequence[int]) -> list[list[int]]:
+        return [c.token_ids for c in llm.generate_each(ids, [replace(params, seed=seed) for seed in seeds])]
+
+    return check(draw_pairs, llm.engine.parts.model, view, is_late=lambda: perf_counter() > ends)

@@ -1,0 +1,127 @@
+"""`paceline audit`: is the output really the same?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import options as o
+
+if TYPE_CHECKING:
+    from paceline.audit.audit import Audit
+    from paceline.engine.llm import LLM
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_EXAMPLES = """\
+[bold]Examples[/bold]
+
+  paceline audit --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b
+
+  paceline audit --draft suffix --prompts ours.txt --max-tokens 200
+
+  paceline audit --verify block --json > audit.json || echo "speculation changed something"
+"""
+
+
+@app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def audit(
+    ctx: typer.Context,
+    model: o.Model = o.CONFIG.model,
+    quant: o.Quant = o.CONFIG.quant,
+    context: o.Context = o.CONFIG.context,
+    draft: o.Draft = o.CONFIG.draft,
+    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    verify: o.Verify = o.CONFIG.verify,
+    control: o.Control = o.CONFIG.control,
+    max_tokens: o.MaxTokens = 64,
+    top_k: o.TopK = o.PARAMS.top_k,
+    top_p: o.TopP = o.PARAMS.top_p,
+    min_p: o.MinP = o.PARAMS.min_p,
+    seed: o.Seed = o.PARAMS.seed,
+    stop: o.Stop = None,
+    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
+    threads: o.Threads = o.CONFIG.threads,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="Your prompts: one a line, or a JSON list. Twenty of ours if not given.", show_default=False),
+    ] = None,
+    law_seconds: Annotated[
+        float, typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0)
+    ] = 20.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
+) -> int:
+    """Prove that speculation changes nothing on this machine, with this pair.
+
+    Answers every prompt plainly and with speculation, greedily and at temperature 0.8, and compares token by token;
+    reads every speculated reply once more and checks that the target alone would have drawn each token; compares many
+    short replies over a few tokens with the target's law. Exit code 1 if anything differs.
+    """
+    from paceline.audit.audit import Audit
+    from paceline.audit.audit import audit as run
+    from paceline.audit.prompts import OURS, read
+    from paceline.cli.main import INTERRUPTED
+    from paceline.cli.terminal import importing
+
+    asked = list(OURS) if prompts is None else read(prompts)
+    config, params = o.chosen(ctx.params)
+    with importing():
+        from paceline.engine.llm import LLM
+        from paceline.engine.progress import counting
+
+    llm = LLM(**asdict(config), progress=True)
+    found, interrupted = Audit({}), False
+    try:
+        with counting("auditing", 2 * len(asked) + 1, True) as show:
+            run(
+                llm,
+                asked,
+                params,
+                law_seconds=law_seconds,
+                found=found,
+                progress=(lambda done, total: show(done)) if show else None,
+            )
+    except KeyboardInterrupt:
+        interrupted = True
+    if as_json:
+        print(json.dumps(found.to_json()))
+    else:
+        _show(llm, found, interrupted=interrupted)
+    return INTERRUPTED if interrupted else 0 if found.passed else 1
+
+
+def _show(llm: LLM, found: Audit, *, interrupted: bool) -> None:
+    said = found.to_json()
+    kinds = "greedy and at temperature 0.8"
+    print(f"{said['replies']} replies, {said['tokens']} tokens, {kinds}, {said['seconds']:.0f} s")
+    print(f"drafted {said['drafted']} tokens by {', '.join(said['drafters']) or 'nobody'}, {said['accepted']} accepted")
+    if not said["lossless"]:
+        print(f"`{said['verify']}` is a lossy mode: differences are what it is for")
+    for one in found.compared:
+        for kind, difference in (("plain reply", one.plain), ("second reading", one.forced)):
+            if difference:
+                wanted, got = (_text(llm, token) for token in (difference.wanted, difference.got))
+                print(
+                    f"{difference.verdict}: T={one.temperature:g}, token {difference.position}, {kind} says {wanted}, "
+                    f"speculation said {got}, margin {difference.margin:.3g}: {one.prompt[:60]!r}"
+                )
+    if found.law:
+        law = said["law"]
+        verdict = "follows the law" if law["passed"] else "DOES NOT follow the law"
+        print(
+            f"{law['draws']} short replies: {verdict} (chi-square {law['chi_square']:.0f}, {law['freedom']} degrees, "
+            f"limit {law['limit']:.0f}; a total variation of {law['visible_total_variation']:.2f} would have shown)"
+        )
+    if interrupted:
+        print("interrupted: what is above is all that was checked", file=sys.stderr)
+    print("PASSED: speculation changed nothing" if found.passed else "FAILED: speculation changed the output")
+
+
+def _text(llm: LLM, token: int | None) -> str:
+    return "the end" if token is None or token < 0 else f"{token} {llm.tokenizer.token_text(token)!r}"
