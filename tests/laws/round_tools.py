@@ -9,22 +9,21 @@ from paceline.sample.law import law
 from paceline.testing import EveryOutcome
 from paceline.types import Draft, SamplingParams, TokenTree, View
 
-REACH = 2  # laws and drafts depend on this many tokens, so that rounds in equal contexts are played once
-
 
 class World:
     """Two models over one small vocabulary: logits float32 [V] of the target and laws float64 [V] of the drafter.
 
-    Some tokens are forbidden; `alike` is how far the drafter's law leans to the target's.
+    Some tokens are forbidden; `alike` is how far the drafter's law leans to the target's. Laws and drafts depend on the
+    last `reach` tokens, so that rounds in equal contexts are played once.
     """
 
-    def __init__(self, vocab=3, seed=0, *, sharpness=1.5, alike=0.5, params=None, zeros=0.3):
+    def __init__(self, vocab=3, seed=0, *, sharpness=1.5, alike=0.5, params=None, zeros=0.3, reach=1):
         self.vocab, self.seed, self.sharpness, self.alike, self.zeros = vocab, seed, sharpness, alike, zeros
-        self.params = params or SamplingParams(1.0)
+        self.params, self.reach = params or SamplingParams(1.0), reach
         self._known = {}
 
     def chance(self, purpose, tokens):
-        return np.random.default_rng((self.seed, purpose, *(int(token) for token in tokens[-REACH:])))
+        return np.random.default_rng((self.seed, purpose, *(int(token) for token in tokens[-self.reach :])))
 
     def scores(self, purpose, tokens):
         chance = self.chance(purpose, tokens)
@@ -34,19 +33,19 @@ class World:
         return scores
 
     def logits(self, tokens):
-        return self._keep(("logits", *tokens[-REACH:]), lambda: self.scores(1, tokens))
+        return self._keep(("logits", *tokens[-self.reach :]), lambda: self.scores(1, tokens))
 
     def p(self, tokens, params=None):
         params = params or self.params
-        key = ("p", params, *tokens[-REACH:])
+        key = ("p", params, *tokens[-self.reach :])
         return self._keep(key, lambda: law(self.logits(tokens), view_of(tokens, params)).probabilities(self.vocab))
 
     def q(self, tokens):
-        def mixed():
+        def blend():
             own = law(self.scores(2, tokens), view_of(tokens, SamplingParams(1.0))).probabilities(self.vocab)
             return self.alike * self.p(tokens) + (1 - self.alike) * own
 
-        return self._keep(("q", *tokens[-REACH:]), mixed)
+        return self._keep(("q", *tokens[-self.reach :]), blend)
 
     def logits_of(self, tree, tokens):
         return np.stack([self.logits((*tokens, *tree.tokens[tree.path(node)].tolist())) for node in range(len(tree))])
@@ -149,23 +148,26 @@ def likeliest(length, model="q"):
     return drafter
 
 
-def mixed(nodes, salt=0):
-    """Return the drafter of any tree: sure and drawn children side by side, twins among them, none at some nodes."""
+def mixed(salt, *heirs):
+    """Return the drafter of any tree: sure and drawn children side by side, twins among them, none at some nodes.
+
+    At depth d, `heirs[d]` children have children of their own.
+    """
 
     def drafter(world, tokens, dice):
         growing = Growing(tokens)
-        chance = world.chance(100 + salt, tokens)
 
-        def grow(node, path, left):
-            sure = [int(token) for token in chance.integers(world.vocab, size=int(chance.integers(0, 3)))]
-            own = np.random.default_rng((salt, *path[-REACH:]))  # how many are drawn follows from the path alone
+        def grow(node, path, depth):
+            chance = world.chance(100 + salt, path)  # how many are drawn follows from the path alone
+            sure = chance.integers(world.vocab, size=int(chance.integers(0, 3))).tolist()
             children = [growing.add(node, token, drawn=False) for token in sure]
-            children += without_replacement(growing, node, world.q(path), int(own.integers(0, 3)), dice)
-            order = own.permutation(len(children)) if left else []
-            for i in order[: 1 + (left > 1)]:
-                grow(children[i], (*path, growing.tokens[children[i]]), left - 1)
+            count = int(chance.integers(0, 2 if depth else 3))
+            children += without_replacement(growing, node, world.q(path), count, dice)
+            order = chance.permutation(len(children))
+            for i in order[: heirs[depth] if depth < len(heirs) else 0]:
+                grow(children[i], (*path, growing.tokens[children[i]]), depth + 1)
 
-        grow(0, tokens, nodes)
+        grow(0, tokens, 0)
         return growing.draft()
 
     return drafter
@@ -188,12 +190,12 @@ def rounds(world, verifier_of, drafter, tokens):
     return law_of_round
 
 
-def first_tokens(round_of, length, start=(0, 0)):
+def first_tokens(round_of, length, reach):
     """Return {first `length` tokens: probability} of rounds one after the other, each {tokens: probability}."""
     known, laws = {}, {}
 
     def go(tokens, count):
-        key = tokens[-REACH:]
+        key = tokens[-reach:]
         if count <= 0:
             return {(): 1.0}
         if (key, count) not in laws:
@@ -206,14 +208,18 @@ def first_tokens(round_of, length, start=(0, 0)):
             laws[key, count] = law_of_rest
         return laws[key, count]
 
-    return go(start, length)
+    return go((0,) * reach, length)
 
 
 def error(world, verifier_of, drafter, length=3):
     """Return the total variation between rounds of a verifier and the target alone, over the first tokens."""
-    plain = first_tokens(lambda tokens: {(t,): share for t, share in enumerate(world.p(tokens)) if share}, length)
+    plain = first_tokens(
+        lambda tokens: {(t,): share for t, share in enumerate(world.p(tokens)) if share}, length, world.reach
+    )
     assert abs(sum(plain.values()) - 1) < 1e-12
-    return distance(first_tokens(lambda tokens: rounds(world, verifier_of, drafter, tokens), length), plain)
+    return distance(
+        first_tokens(lambda tokens: rounds(world, verifier_of, drafter, tokens), length, world.reach), plain
+    )
 
 
 def expected_tokens(law_of_round):
