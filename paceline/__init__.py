@@ -74,7 +74,8 @@ def load(model: str | None = None, **settings: Any) -> LLM:
             draft: "off", "auto", "ngram", or a smaller model to draft with.
             draft_tokens: how many tokens are guessed per round, 0 to 64.
             control: who decides how much to guess: "fixed".
-            verify: how guesses are checked: "coupled".
+            verify: how guesses are checked: "coupled", "rejection", "block", "tree" or "greedy_tree"; lossy: "typical"
+                or "lenient:0.8". All but the first repeat a seed under control="fixed" only.
             threads: None is one per usable core.
             context: tokens that prompt and reply share; None is the model's own, at most 8192.
             quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.

@@ -10,7 +10,7 @@ from paceline.errors import UsageError
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 CONTROLS = ("fixed",)
-VERIFIERS = ("coupled",)
+VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,30 @@ class LLMConfig:
         _one_of("quant", config.quant, QUANTS)
         _one_of("draft_quant", config.draft_quant, QUANTS)
         _one_of("control", config.control, CONTROLS)
-        _one_of("verify", config.verify, VERIFIERS)
+        parse_verify(config.verify)
         return config
+
+
+def parse_verify(name: object) -> tuple[str, float | None]:
+    """Split a verifier's name from its lenience, which only `lenient:L` has.
+
+    Raises:
+        UsageError: no verifier goes by that name, or the lenience is not above 0 and at most 1.
+    """
+    base, colon, argument = str(name).partition(":")
+    if base != "lenient":
+        _one_of("verify", name, VERIFIERS)
+        return base, None
+    try:
+        lenience = float(argument)
+    except ValueError:
+        lenience = 0.0
+    if not colon or not 0 < lenience <= 1:
+        raise UsageError(
+            f"verify lenient:L wants a lenience above 0 and at most 1, got `{name}`",
+            hint="lenient:0.8 lets a token come at most 1/0.8 times as often as the model alone would; 1 is exact",
+        )
+    return base, lenience
 
 
 def _whole(name: str, value: object, least: int, most: int) -> None:

@@ -289,8 +289,8 @@ class Outcome:
         """Answer yes with `probability`."""
         return self.draw(np.array([1 - probability, probability])) == 1
 
-    def draw(self, law: Probabilities) -> int:
-        """Return an index drawn by float64 [n] probabilities; impossible ones are never asked for."""
+    def draw(self, law: Probabilities, depth: int = 0) -> int:
+        """Return an index drawn by float64 [n] probabilities; impossible ones never come. See `Dice.draw`."""
         possible = np.flatnonzero(law > 0)
         turn = len(self.asked)
         if turn == len(self.script):

@@ -58,7 +58,12 @@ DraftQuant = Annotated[
 ]
 Verify = Annotated[
     str,
-    typer.Option(help=f"How guesses are checked: {', '.join(VERIFIERS)}.", metavar="MODE", rich_help_panel=_DRAFT),
+    typer.Option(
+        help=f"How guesses are checked: {', '.join(VERIFIERS)}. "
+        "All but coupled repeat a seed under --control fixed only; typical and lenient are lossy.",
+        metavar="MODE",
+        rich_help_panel=_DRAFT,
+    ),
 ]
 Control = Annotated[
     str,

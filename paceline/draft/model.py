@@ -21,7 +21,9 @@ from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK, SLACK, flatten
 from paceline.sample.draw import draw
-from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
+from paceline.sample.drawn import draw_children
+from paceline.sample.law import law
+from paceline.types import Budget, Draft, Draws, Ints, Probabilities, Spent, TokenTree, Verified, View
 
 DEEPEST = 15  # guesses from here on are counted as one
 
@@ -32,18 +34,22 @@ log = logging.getLogger(__name__)
 class _State:
     cache: int
     guesses: list[int] = field(default_factory=list)
+    laws: list[Probabilities] = field(default_factory=list)  # of the guesses, if they are drawn independently
     is_full: bool = False  # the text has outgrown this model's context
 
 
 class ModelDrafter:
     """Drafts chains with `model`, whose vocabulary must be the target's."""
 
-    def __init__(self, model: Model, *, context: int, slots: int = 8, name: str = "model") -> None:
+    def __init__(
+        self, model: Model, *, context: int, slots: int = 8, name: str = "model", draws: Draws = "shared"
+    ) -> None:
         self.name = name
         self.sources: tuple[str, ...] = (name,)
         self.model = model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
+        self._draws: Draws = draws
         self._states: dict[int, _State] = {}
         self.spent: dict[str, Spent] = {}
         self._acceptance = Acceptance(np.full(DEEPEST + 1, 0.7))
@@ -106,7 +112,7 @@ class ModelDrafter:
         shared = min(len(known), len(committed))
         differs = np.flatnonzero(known[:shared] != committed[:shared])
         self.cache.crop(state.cache, first + (int(differs[0]) if len(differs) else shared))
-        state.guesses = []
+        state.guesses, state.laws = [], []
         while len(view.tokens) - 1 - self.cache.length(state.cache) > CHUNK:
             start = self.cache.length(state.cache)
             self._extend([state.cache], [view.tokens[start : start + CHUNK]], wanted=0)
@@ -122,7 +128,19 @@ class ModelDrafter:
         logits = self._extend([state.cache for state in states], feeds, wanted=1)
         for row, (i, state) in enumerate(zip(active, states, strict=True)):
             try:
-                token = draw(logits[row], views[i], guesses[i])
+                if self._draws == "shared":
+                    token = draw(logits[row], views[i], guesses[i])
+                else:
+                    children = draw_children(
+                        law(logits[row], views[i], guesses[i]),
+                        1,
+                        self._draws,
+                        views[i],
+                        guesses[i],
+                        vocab=logits.shape[1],
+                    )
+                    token = int(children.tokens[0])
+                    state.laws.append(children.law)
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
                 broken.append(i)
                 continue
@@ -142,4 +160,6 @@ class ModelDrafter:
         count = len(guesses)
         guess = np.ones(count + 1, np.float32)
         guess[1:] = self._acceptance.rates()[np.minimum(np.arange(count), DEEPEST)]
-        return Draft(TokenTree.chain([int(view.tokens[-1]), *guesses]), guess, np.zeros(count + 1, np.int8))
+        tree, source = TokenTree.chain([int(view.tokens[-1]), *guesses]), np.zeros(count + 1, np.int8)
+        laws = dict(enumerate(self._states[view.id].laws))
+        return Draft(tree, guess, source, laws, np.arange(count + 1) > 0 if laws else None)

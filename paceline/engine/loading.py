@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import paceline.draft.ngram  # noqa: F401  (registers its name)
-from paceline.config import LLMConfig
+from paceline.config import LLMConfig, parse_verify
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
@@ -21,11 +21,27 @@ from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
 from paceline.tokenizer import Tokenizer
 from paceline.verify.base import Verifier
+from paceline.verify.block import BlockVerifier
 from paceline.verify.coupled import CoupledVerifier
+from paceline.verify.lossy import LenientVerifier, TypicalVerifier
+from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
 DEFAULT_CONTEXT = 8192
-VERIFIERS: dict[str, Callable[[], Verifier]] = {"coupled": CoupledVerifier}
+VERIFIERS: dict[str, Callable[[], Verifier]] = {
+    "coupled": CoupledVerifier,
+    "rejection": RejectionVerifier,
+    "block": BlockVerifier,
+    "tree": TreeVerifier,
+    "greedy_tree": GreedyTreeVerifier,
+    "typical": TypicalVerifier,
+}
 CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": FixedController}
+
+
+def verifier_of(config: LLMConfig) -> Verifier:
+    """Return the verifier that `config.verify` names."""
+    name, lenience = parse_verify(config.verify)
+    return VERIFIERS[name]() if lenience is None else LenientVerifier(lenience)
 
 
 def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
@@ -71,7 +87,7 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
     def load_draft(source: str) -> Loaded:
         return load(source, pool, quant=config.draft_quant, context=None, progress=progress)
 
-    setting = Setting(target, config, load_draft, VERIFIERS[config.verify]().draws)
+    setting = Setting(target, config, load_draft, verifier_of(config).draws)
     wanted = ["off"] if config.draft_tokens == 0 else [name.strip() for name in config.draft.split(",")]
     if len(wanted) == 1:
         return make_drafter(wanted[0], setting)
@@ -103,7 +119,9 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
         raise
     check_vocabularies(target, draft)
     label = Path(name).stem if name.endswith(".gguf") else Path(name).name
-    return ModelDrafter(draft.model, context=min(draft.context, target.context), slots=config.slots, name=label)
+    return ModelDrafter(
+        draft.model, context=min(draft.context, target.context), slots=config.slots, name=label, draws=setting.draws
+    )
 
 
 def check_vocabularies(target: Loaded, draft: Loaded) -> None:

@@ -2,14 +2,21 @@
 
 Philox4x32-10 (Salmon et al., SC 2011): key = the 64-bit seed; counter = (token // 4, position low, position high,
 stream); the word of a token is lane `token % 4` of its block. Streams never share a counter.
+
+Verifiers that toss coins of their own ask a `Dice`. Its coins belong to the round, told apart by the position its
+first token takes: block verification weighs coins and drafts of positions it then gives back, so a number that
+followed the token's position would be used twice, and the law would be off (tests/laws/test_keyed.py).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from paceline.types import Probabilities, View
 
 Words = npt.NDArray[np.uint32]
 
@@ -25,19 +32,17 @@ class Stream(IntEnum):
 
 def philox(key: tuple[int, int], counter: npt.NDArray[np.uint64]) -> Words:
     """Return uint32 [n, 4] for uint64 [n, 4] counters (each below 2^32)."""
-    a, b, c, d = (counter[:, i].astype(np.uint64) for i in range(4))
-    low = np.uint64(0xFFFFFFFF)
+    return np.stack(_rounds(key, *(counter[:, i].astype(np.uint64) for i in range(4))), 1).astype(np.uint32)
+
+
+def _rounds(key: tuple[int, int], a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
+    """Mix four words below 2^32, arrays of uint64 or plain integers."""
     key0, key1 = key
     for _ in range(10):
-        p, q = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b, c, d = (
-            (q >> np.uint64(32)) ^ b ^ np.uint64(key0),
-            q & low,
-            (p >> np.uint64(32)) ^ d ^ np.uint64(key1),
-            p & low,
-        )
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key0, q & 0xFFFFFFFF, (p >> 32) ^ d ^ key1, p & 0xFFFFFFFF
         key0, key1 = (key0 + 0x9E3779B9) & 0xFFFFFFFF, (key1 + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack([a, b, c, d], 1).astype(np.uint32)
+    return a, b, c, d
 
 
 def words(seed: int, stream: Stream, position: int, tokens: npt.NDArray[np.integer]) -> Words:
@@ -56,3 +61,48 @@ def uniform(word: Words) -> npt.NDArray[np.float64]:
 def gumbel(word: Words) -> npt.NDArray[np.float64]:
     """Return standard Gumbel noise, -log(-log u)."""
     return np.asarray(-np.log(-np.log(uniform(word))))
+
+
+class Dice(Protocol):
+    """The only source of chance of a verdict, so that a test can play every outcome."""
+
+    def accept(self, probability: float) -> bool:
+        """Say yes with this probability; 0 is never and 1 always."""
+
+    def draw(self, law: Probabilities, depth: int = 0) -> int:
+        """Return an index drawn by float64 [n]: the round's own token, `depth` places behind its first."""
+
+
+class KeyedDice:
+    """Answers of one round, keyed by the seed, the position of its first token and the order of asking.
+
+    The round's own token is keyed by the position it will take instead: each is drawn once, so where no guess was
+    drawn the same tokens come whatever was guessed.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._seed, self._position, self._asked = view.params.seed, len(view.tokens), 0
+
+    def accept(self, probability: float) -> bool:
+        """See `Dice.accept`."""
+        self._asked += 1
+        return fraction(self._seed, Stream.ACCEPT, self._position, self._asked) < probability
+
+    def draw(self, law: Probabilities, depth: int = 0) -> int:
+        """See `Dice.draw`."""
+        return pick(law, fraction(self._seed, Stream.RESIDUAL, self._position + depth))
+
+
+def fraction(seed: int, stream: Stream, position: int, trial: int = 0) -> float:
+    """Return the middle of one of 2^52 equal parts of (0, 1)."""
+    key, counter = (seed & 0xFFFFFFFF, seed >> 32), (trial, position & 0xFFFFFFFF, position >> 32, int(stream))
+    high, low, _, _ = _rounds(key, *counter)
+    return float(((high << 20) | (low >> 12)) + 0.5) * 2.0**-52
+
+
+def pick(law: Probabilities, fraction: float) -> int:
+    """Return the index at which the running sum of weights, float64 [n], first exceeds this fraction of the whole."""
+    running = np.cumsum(law)
+    assert running[-1] > 0, f"nothing can be drawn from weights that sum to {running[-1]}"
+    found = int(np.searchsorted(running, fraction * running[-1], side="right"))
+    return found if found < len(law) else int(np.flatnonzero(law)[-1])  # the product may round up to the whole

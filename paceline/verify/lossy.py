@@ -1,0 +1,73 @@
+"""Ways of accepting more than the target's law allows: on request only, and labelled in every result."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.sample.dice import KeyedDice
+from paceline.sample.draw import draw
+from paceline.sample.law import law
+from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.verify.coupled import CoupledVerifier
+from paceline.verify.tree import Chance, RejectionVerifier
+
+EPSILON, DELTA = 0.09, 0.3
+
+
+class LenientVerifier(RejectionVerifier):
+    """Rejection that counts the drafter's law for less: no token comes oftener than p / lenience (Leviathan
+    et al. 2211.17192).
+
+    Args:
+        lenience: above 0 and at most 1, which is exact.
+        chance: makes the dice of a round.
+    """
+
+    def __init__(self, lenience: float, chance: Chance = KeyedDice) -> None:
+        assert 0 < lenience <= 1, lenience
+        super().__init__(chance)
+        self.lenience, self.name, self.lossless = lenience, f"lenient:{lenience:g}", lenience == 1
+
+
+class TypicalVerifier:
+    """Keep the longest path of guesses the target finds not unusual, p > min(epsilon, delta exp(-entropy)), then draw.
+
+    The token that ends a round, so the first of a reply too, is always the target's own draw. (Medusa 2401.10774.)
+    """
+
+    name, lossless, reproducible = "typical", False, False
+    draws: Draws = "shared"
+
+    def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
+        """Go to the deepest typical node, then on if the target's own draw is a child there; see `Verifier.verify`."""
+        if view.params.is_greedy:
+            return CoupledVerifier().verify(draft, logits, view)
+        kept = list[int]()
+        while True:
+            kept = deepest(draft, logits, view, kept)
+            node = kept[-1] if kept else 0
+            token = draw(logits[node], view, draft.tree.tokens[kept])
+            child = next((c for c in draft.tree.children(node) if draft.tree.tokens[c] == token), None)
+            if child is None:
+                return Verdict(tuple(kept), token)
+            kept = [*kept, child]
+
+
+def deepest(draft: Draft, logits: Floats, view: View, path: list[int]) -> list[int]:
+    """Return the longest path of typical nodes that begins with `path`, the likelier child first among equals."""
+    tokens, node = draft.tree.tokens, path[-1] if path else 0
+    children = draft.tree.children(node)
+    if not children:
+        return path
+    p = law(logits[node], view, tokens[path]).probabilities(logits.shape[1])
+    typical = sorted((c for c in children if p[tokens[c]] > threshold(p)), key=lambda c: -p[tokens[c]])
+    return max((path, *(deepest(draft, logits, view, [*path, child]) for child in typical)), key=len)
+
+
+def threshold(p: Probabilities) -> float:
+    """Return how likely a token must at least be to count as typical: the less, the more uncertain the law [V] is."""
+    possible = p[p > 0]
+    entropy = -float((possible * np.log(possible)).sum())
+    return min(EPSILON, DELTA * math.exp(-entropy))

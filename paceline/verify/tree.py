@@ -1,0 +1,127 @@
+"""Accept guesses in proportion to how much likelier the target finds them than their drafter did, walking down a tree.
+
+At each node the target's law p is offered to its children. One drawn from q is accepted with probability p/q, at most
+1; when it is refused, the rest norm((p - q)+) goes to the next, whose q leaves the refused one out. What is left in the
+end is the law of the round's own token; if that is a child that was not left to chance, the walk goes on there. This is
+exact for any mixture of drawn and sure children: a sure child's subtree does not know how the walk came to it.
+
+Chains: Leviathan et al. 2211.17192, Chen et al. 2302.01318. Siblings without replacement: Sequoia 2402.12374, RSD
+2402.14160. The likeliest and one drawn from the rest: Hu et al. 2502.18779.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from paceline.sample.dice import Dice, KeyedDice
+from paceline.sample.law import law
+from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.verify.coupled import CoupledVerifier
+
+Chance = Callable[[View], Dice]
+
+
+class RejectionVerifier:
+    """For chains drawn from the drafter's law. Accepts the most that deciding token by token can.
+
+    Args:
+        chance: makes the dice of a round.
+    """
+
+    name, lossless, reproducible = "rejection", True, False
+    draws: Draws = "chain"
+    lenience = 1.0
+
+    def __init__(self, chance: Chance = KeyedDice) -> None:
+        self._chance = chance
+
+    def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
+        """Walk down while a child is accepted or drawn; see `Verifier.verify`."""
+        if view.params.is_greedy:
+            return CoupledVerifier().verify(draft, logits, view)
+        dice, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
+        while True:
+            p = law(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
+            child, token = self._next(draft, node, p, dice, len(kept))
+            if child is None:
+                return Verdict(tuple(kept), token)
+            kept.append(child)
+            node = child
+
+    def _next(self, draft: Draft, node: int, p: Probabilities, dice: Dice, depth: int) -> tuple[int | None, int]:
+        """Return the child to go on with, or `None`, and the token that comes."""
+        for child, q in drawn_children(draft, node):
+            token = int(draft.tree.tokens[child])
+            if dice.accept(min(1.0, float(p[token] / (self.lenience * q[token])))):
+                return child, token
+            p = residual(p, self.lenience * q)
+        sure = sure_children(draft, node)
+        token = dice.draw(favour(p, list(sure), self.lenience), depth)
+        return sure.get(token), token
+
+
+class TreeVerifier(RejectionVerifier):
+    """For trees whose siblings were drawn without replacement."""
+
+    name = "tree"
+    draws: Draws = "tree"
+
+
+class GreedyTreeVerifier(RejectionVerifier):
+    """For trees of the likeliest siblings and one drawn from the rest: near the most that any rule can accept."""
+
+    name = "greedy_tree"
+    draws: Draws = "greedy_tree"
+
+
+def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities]]:
+    """Yield each drawn child with the law it was drawn from, float64 [V], those drawn before it left out."""
+    if draft.drawn is None:
+        return
+    q: Probabilities | None = None
+    for child in draft.tree.children(node):
+        if not draft.drawn[child]:
+            continue
+        token = int(draft.tree.tokens[child])
+        if q is None:
+            assert node in draft.laws, f"node {child} was drawn, but the draft has no law for its parent {node}"
+            q = draft.laws[node]
+            assert abs(q.sum() - 1) < 1e-6, f"the draft law of node {node} must sum to 1, got {q.sum()}"
+        assert q[token] > 0, f"token {token} of node {child} was drawn, but its draft law gives it {q[token]}"
+        yield child, q
+        q = q.copy()
+        q[token] = 0
+        q /= max(q.sum(), np.finfo(float).tiny)
+
+
+def sure_children(draft: Draft, node: int) -> dict[int, int]:
+    """Return {token: child} of the children that are functions of the text, the first of each token."""
+    drawn = draft.drawn
+    children = [child for child in draft.tree.children(node) if drawn is None or not drawn[child]]
+    return {int(draft.tree.tokens[child]): child for child in reversed(children)}
+
+
+def residual(p: Probabilities, q: Probabilities) -> Probabilities:
+    """Return norm((p - q)+), float64 [V]; p itself where nothing is left, since then p is q to the last bit."""
+    rest = np.maximum(p - q, 0)
+    mass = rest.sum()
+    return np.asarray(rest / mass) if mass > 0 else p
+
+
+def favour(p: Probabilities, tokens: list[int], lenience: float) -> Probabilities:
+    """Return the law of what comes when sure guesses are accepted, one after the other, with up to p / lenience."""
+    if lenience == 1:
+        return p
+    out, left = np.zeros_like(p), 1.0
+    for token in tokens:
+        accepted = min(1.0, float(p[token]) / lenience)
+        out[token] += left * accepted
+        left *= 1 - accepted
+        if left <= 0:
+            return out
+        sure = np.zeros_like(p)
+        sure[token] = lenience
+        p = residual(p, sure)
+    return np.asarray(out + left * p)
