@@ -176,10 +176,10 @@ Members members_of(const Row& row, const Filters& f) {
 int draw_nucleus(const Row& row, const Filters& f, const Key& key) {
   Members members{row, {row.top(), f.temperature}};
   if (f.min_p > 0.0) members.least = std::max(members.least, min_p_rank(row.top(), f));
-  const int64_t need = share(sum_weights(members.scale, row.x(), row.size()), f.top_p);
   while (true) {
     const int winner = race(members, f.temperature, key);
-    if (sum_before(members.scale, row.x(), row.size(), row.x()[winner], winner) < need) return winner;
+    const Split mass = split(members.scale, row.x(), row.size(), row.x()[winner], winner);
+    if (mass.before < share(mass.total, f.top_p)) return winner;
     members.least = row.rank(winner) + 1;
   }
 }

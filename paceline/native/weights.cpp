@@ -53,21 +53,15 @@ Sums weight_of(const Scale& scale, float x) {
   return {whole(real), whole(real * static_cast<double>(depth))};
 }
 
-PACELINE_CLONES int64_t sum_weights(const Scale& given, const float* x, int n) {
+PACELINE_CLONES Split split(const Scale& given, const float* x, int n, float logit, int id) {
   const Scale scale = given;
-  int64_t sum = 0;
-  for (int i = 0; i < n; ++i) sum += whole(power(scale.depth(x[i])));
-  return sum;
-}
-
-PACELINE_CLONES int64_t sum_before(const Scale& given, const float* x, int n, float logit, int id) {
-  const Scale scale = given;
-  int64_t sum = 0;
+  int64_t total = 0, before = 0;
   for (int i = 0; i < n; ++i) {
     const int64_t weight = whole(power(scale.depth(x[i])));
-    sum += (x[i] > logit) | ((x[i] == logit) & (i < id)) ? weight : 0;
+    total += weight;
+    before += weight & -static_cast<int64_t>((x[i] > logit) | ((x[i] == logit) & (i < id)));
   }
-  return sum;
+  return {total, before};
 }
 
 PACELINE_CLONES Sums sum_moments(const Scale& given, const float* x, int n) {
@@ -88,8 +82,7 @@ PACELINE_CLONES int64_t sum_near(const Scale& given, const float* x, int n, doub
   for (int i = 0; i < n; ++i) {
     const float depth = scale.depth(x[i]);
     const int64_t weight = whole(power(depth));
-    const double off = static_cast<double>(depth) - mean;
-    sum += (off < 0 ? -off : off) < limit ? weight : 0;
+    sum += weight & -static_cast<int64_t>(std::fabs(static_cast<double>(depth) - mean) < limit);
   }
   return sum;
 }

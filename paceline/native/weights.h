@@ -2,6 +2,7 @@
 // the likeliest one's, in units of 2^-44. The twin of sample/weights.py, to the bit.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace paceline {
@@ -10,19 +11,25 @@ struct Sums {
   int64_t weight, moment;  // moment: weights times depths
 };
 
+struct Split {
+  int64_t total, before;
+};
+
 // How logits become depths: log2 of a token's probability over that of the likeliest, -64 at the least.
 struct Scale {
   float top, factor;
 
   Scale(float top, double temperature);
   float depth(float x) const {
-    const float depth = (x - top) * factor;
-    return depth > -64.0f ? depth : -64.0f;
+    // The larger of (x - top) * factor and -64, in whole numbers: a comparison of floats would become a branch.
+    float depth = (x - top) * factor;
+    uint32_t bits;
+    __builtin_memcpy(&bits, &depth, 4);
+    bits = bits < 0xc2800000u ? bits : 0xc2800000u;
+    __builtin_memcpy(&depth, &bits, 4);
+    return depth;
   }
-  double distance(float x, double mean) const {
-    const double off = static_cast<double>(depth(x)) - mean;
-    return off < 0 ? -off : off;
-  }
+  double distance(float x, double mean) const { return std::fabs(static_cast<double>(depth(x)) - mean); }
 };
 
 // What a share of a total is, at least 1.
@@ -31,9 +38,8 @@ int64_t share(int64_t total, double part);
 // The weight of one token.
 Sums weight_of(const Scale&, float x);
 
-// Over all tokens, or those that come before (logit, id).
-int64_t sum_weights(const Scale&, const float* x, int n);
-int64_t sum_before(const Scale&, const float* x, int n, float logit, int id);
+// Over all tokens, and over those that come before (logit, id).
+Split split(const Scale&, const float* x, int n, float logit, int id);
 
 // Over all tokens; or, of weights alone, over those whose depth is nearer to `mean` than `limit`.
 Sums sum_moments(const Scale&, const float* x, int n);
