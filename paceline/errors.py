@@ -7,7 +7,8 @@
     ├── UnsupportedModel       a sound file whose architecture, tensor type or tokenizer is not supported
     ├── VocabMismatch          drafter and target do not share one vocabulary
     ├── ContextOverflow        prompt and output do not fit the model's context or the cache
-    ├── NumericalError         a model put out logits that nothing can be drawn from
+    ├── NumericalError         logits that nothing can be drawn from
+    │   └── ProcessorError     a logits processor failed, or gave back what is no row of logits
     ├── DownloadError          the network or the disk did not let a file arrive whole
     └── NativeUnavailable      the compiled kernels are missing or cannot run on this processor
 
@@ -52,6 +53,10 @@ class ContextOverflow(PacelineError):
 
 
 class NumericalError(PacelineError):
+    pass
+
+
+class ProcessorError(NumericalError):
     pass
 
 

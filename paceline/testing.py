@@ -155,8 +155,8 @@ class ByteTokenizer:
     def is_special(self, token: int) -> bool:
         return token in self._special
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, the longest piece first."""
+    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
+        """Return the ids of a text, the longest piece first; there is no first token to add."""
         rest, ids = text.encode(), list[int]()
         while rest:
             found = next((i for i in self._by_length if self.pieces[i] and rest.startswith(self.pieces[i])), None)

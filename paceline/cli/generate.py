@@ -46,6 +46,14 @@ def generate(
     top_k: o.TopK = o.PARAMS.top_k,
     top_p: o.TopP = o.PARAMS.top_p,
     min_p: o.MinP = o.PARAMS.min_p,
+    typical_p: o.TypicalP = o.PARAMS.typical_p,
+    repetition_penalty: o.RepetitionPenalty = o.PARAMS.repetition_penalty,
+    presence_penalty: o.PresencePenalty = o.PARAMS.presence_penalty,
+    frequency_penalty: o.FrequencyPenalty = o.PARAMS.frequency_penalty,
+    logit_bias: o.LogitBias = None,
+    bad_words: o.BadWord = None,
+    min_tokens: o.MinTokens = o.PARAMS.min_tokens,
+    logprobs: o.Logprob = o.PARAMS.logprobs,
     seed: o.Seed = o.PARAMS.seed,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
@@ -64,6 +72,8 @@ def generate(
     """
     if raw and system is not None:
         raise UsageError("--system needs the chat template, and --raw leaves it out", hint="drop one of the two")
+    if logprobs is not None and not as_json:
+        raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     config, params = o.chosen(ctx.params)
     text = read_prompt(prompt, raw=raw)
 

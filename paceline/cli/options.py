@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.config import CONTROLS, QUANTS, VERIFIERS, LLMConfig
+from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
 CONFIG = LLMConfig()
@@ -85,6 +86,49 @@ MinP = Annotated[
         rich_help_panel=_DRAW,
     ),
 ]
+TypicalP = Annotated[
+    float,
+    typer.Option(
+        help="Draw among the tokens of most usual surprise that sum to P; 1 is off.", metavar="P", rich_help_panel=_DRAW
+    ),
+]
+RepetitionPenalty = Annotated[
+    float,
+    typer.Option(
+        help="Make tokens of prompt and reply less likely, by a factor on their logits; 1 is off.",
+        metavar="F",
+        rich_help_panel=_DRAW,
+    ),
+]
+PresencePenalty = Annotated[
+    float,
+    typer.Option(
+        help="Take this from the logits of tokens the reply has; 0 is off.", metavar="X", rich_help_panel=_DRAW
+    ),
+]
+FrequencyPenalty = Annotated[
+    float, typer.Option(help="The same for each time the reply has them; 0 is off.", metavar="X", rich_help_panel=_DRAW)
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(help="Add to the logit of a token; may be repeated.", metavar="ID=VALUE", rich_help_panel=_DRAW),
+]
+BadWord = Annotated[
+    list[str] | None,
+    typer.Option("--bad-word", help="Never write this; may be repeated.", metavar="TEXT", rich_help_panel=_DRAW),
+]
+MinTokens = Annotated[
+    int, typer.Option(help="Do not end before so many tokens; 0 is off.", metavar="N", rich_help_panel=_DRAW)
+]
+Logprob = Annotated[
+    int | None,
+    typer.Option(
+        help="With --json: each token's log probability and N alternatives.",
+        metavar="N",
+        show_default=False,
+        rich_help_panel=_DRAW,
+    ),
+]
 Seed = Annotated[
     int, typer.Option(help="Same seed, same reply, with or without drafts.", metavar="S", rich_help_panel=_DRAW)
 ]
@@ -107,10 +151,26 @@ def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
     """Sort a command's options, `ctx.params`, into how to load and how to draw; check both before a model is loaded."""
     from paceline.sample.params import validate
 
+    lists = {
+        "stop": tuple(options["stop"] or ()),
+        "bad_words": tuple(options["bad_words"] or ()),
+        "logit_bias": tuple(map(_pair, options["logit_bias"] or ())),
+    }
     config = LLMConfig.of(**_of(LLMConfig, options))
-    params = SamplingParams(**_of(SamplingParams, {**options, "stop": tuple(options["stop"] or ())}))
+    params = SamplingParams(**_of(SamplingParams, {**options, **lists}))
     validate(params)
     return config, params
+
+
+def _pair(text: str) -> tuple[int, float]:
+    """Read `ID=VALUE`."""
+    token, _, value = text.partition("=")
+    try:
+        return int(token), float(value)
+    except ValueError as error:
+        raise UsageError(
+            f"--logit-bias must be ID=VALUE, got `{text}`", hint="--logit-bias 42=-100 bans token 42"
+        ) from error
 
 
 def _of(kind: type[LLMConfig | SamplingParams], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paceline.engine.account import Tally
-from paceline.types import FinishReason, Json
+from paceline.types import FinishReason, Json, Logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Completion:
     timing: Timing
     sources: tuple[str, ...] = field(default=(), repr=False)
     is_cut: bool = False
+    logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
 
     @property
     def tokens_per_second(self) -> float:
@@ -55,7 +56,7 @@ class Completion:
     def to_json(self) -> Json:
         """Return the object that `--json` prints."""
         tally, timing, setup = self.tally, self.timing, self.setup
-        return {
+        reply: Json = {
             "model": setup.model,
             "drafters": list(setup.drafters),
             "verify": setup.verify,
@@ -92,3 +93,13 @@ class Completion:
                 "other_seconds": timing.other_seconds,
             },
         }
+        if self.logprobs is not None:
+            reply["logprobs"] = [
+                {**_entry(one.token, one.logprob), "top_logprobs": [_entry(*alternative) for alternative in one.top]}
+                for one in self.logprobs
+            ]
+        return reply
+
+
+def _entry(token: int, logprob: float) -> Json:
+    return {"token_id": token, "logprob": max(logprob, -9999.0)}  # JSON has no infinity

@@ -13,7 +13,7 @@ from paceline.errors import ContextOverflow, UsageError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import SLACK
-from paceline.sample.params import validate
+from paceline.sample.params import check_ids, validate
 from paceline.tokenizer import Tokenizer
 from paceline.types import Event
 from paceline.verify.base import Verifier
@@ -51,6 +51,7 @@ class Engine:
         """
         validate(request.params)
         vocab = self.parts.model.spec.vocab
+        check_ids(request.params, vocab)
         if not request.prompt:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
         wrong = next((token for token in request.prompt if not 0 <= token < vocab), None)

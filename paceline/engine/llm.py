@@ -23,7 +23,7 @@ from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.flatten import CHUNK, flatten
-from paceline.types import Event, FinishReason, SamplingParams, TokenTree
+from paceline.types import Event, FinishReason, Logprobs, SamplingParams, TokenTree
 
 Message = Mapping[str, str]
 DEFAULTS = LLMConfig()
@@ -274,6 +274,7 @@ class _Record:
         self.text, self.tokens, self.sources = "", list[int](), list[str]()
         self.finish_reason: FinishReason | None = None
         self.is_cut = False
+        self.logprobs = list[Logprobs]()
         self.waiting = deque[Event]()  # not yet read
         self.tally = Tally()
         self.started = perf_counter()
@@ -284,6 +285,7 @@ class _Record:
         self.text += event.text
         self.tokens += event.tokens
         self.sources += event.sources
+        self.logprobs += event.logprobs
         self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
         self.waiting.append(event)
         self.last = perf_counter()
@@ -315,4 +317,5 @@ class _Record:
             timing,
             tuple(self.sources),
             self.is_cut,
+            None if self.request.params.logprobs is None else tuple(self.logprobs),
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.engine.edits import edits_of
 from paceline.stream import IncrementalDecoder, StopMatcher
 from paceline.tokenizer import Tokenizer
 from paceline.types import FinishReason, Ints, SamplingParams, View
@@ -38,6 +39,7 @@ class Sequence:
         self._length = self.prompt_length
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
+        self._edits = edits_of(request.params, tokenizer)
         self._decoder = IncrementalDecoder(tokenizer, at_start=False)
         self._stops = StopMatcher(request.params.stop)
 
@@ -59,7 +61,7 @@ class Sequence:
         return self.limit - self._length
 
     def view(self) -> View:
-        return View(self.id, self.tokens, self.params, self.prompt_length, self._ends, self._prediction)
+        return View(self.id, self.tokens, self.params, self.prompt_length, self._ends, self._prediction, self._edits)
 
     def append(self, tokens: Seq[int]) -> tuple[int, str]:
         """Commit tokens one by one until the sequence ends; return how many were kept and the text they release."""
@@ -70,7 +72,9 @@ class Sequence:
             if token in self._ends:
                 self.finish_reason = "stop"
             else:
-                released, hit = self._stops.push(self._decoder.push(token))
+                released, hit = self._decoder.push(token), False
+                if self._length - self.prompt_length > self.params.min_tokens:  # before, nothing ends the reply
+                    released, hit = self._stops.push(released)
                 text += released
                 self.finish_reason = "stop" if hit else "length" if self.room == 0 else None
                 if hit:

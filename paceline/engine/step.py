@@ -21,6 +21,7 @@ from paceline.errors import NumericalError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK
+from paceline.sample.logprobs import logprobs_of
 from paceline.types import Budget, Event, Floats, Verdict, Verified
 from paceline.verify.base import Verifier
 
@@ -103,6 +104,9 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
         end(parts, sequence)
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
     event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut)
+    if sequence.params.logprobs is not None:
+        after = (0, *verdict.nodes)[:kept]
+        event = replace(event, logprobs=logprobs_of(verified.logits, after, tokens, sequence.params.logprobs))
     return event, verdict
 
 

@@ -1,7 +1,7 @@
 """The coupled draw: argmax over the law of score + Gumbel noise keyed by (seed, absolute position, token).
 
-It is a sample of the law (Gumbel-max), and a function of the logits and the key alone: that is what makes sampled
-output the same with speculation on or off (Daliri et al. 2408.07978).
+It is a sample of the law (Gumbel-max), and a function of the logits, the history and the key alone: that is what makes
+sampled output the same with speculation on or off (Daliri et al. 2408.07978).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
+from paceline.sample.adjust import edits_of, ends_banned, is_adjusted, process
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.law import law
 from paceline.types import Floats, Ints, View
@@ -21,18 +22,45 @@ def draw(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
     """Return the token of a row of logits, float32 [V], that follows a sequence and the drafted `path` behind it.
 
     Raises:
-        NumericalError: a logit is NaN or +inf, or all are -inf.
+        NumericalError: a logit is NaN or +inf, or all are -inf, as when every token is banned.
+        ProcessorError: one of the request's logits processors failed.
     """
-    params, position = view.params, len(view.tokens) + len(path)
+    p, position = view.params, len(view.tokens) + len(path)
+    row = adjust_fast(logits, view, path)
     try:
-        return int(
-            native().draw(logits, params.temperature, params.top_k, params.top_p, params.min_p, params.seed, position)
-        )
+        return int(native().draw(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p, p.seed, position))
     except ValueError as error:
         raise NumericalError(
             f"token {position} cannot be drawn: {error}",
-            hint="the model file may be damaged; try another quantisation of it",
+            hint="the model file may be damaged; try another quantisation of it"
+            if row is logits
+            else "allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens and logits_processors",
         ) from error
+
+
+def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
+    """Do what `adjust` does, in the native code; raises what it raises."""
+    params = view.params
+    if is_adjusted(view, path):
+        edits, row = edits_of(view), np.empty_like(logits)
+        native().adjust(
+            logits,
+            row,
+            view.tokens,
+            np.asarray(path, np.int32),
+            view.prompt_length,
+            params.repetition_penalty,
+            params.presence_penalty,
+            params.frequency_penalty,
+            edits.bias_ids,
+            edits.bias,
+            edits.allowed,
+            edits.banned,
+            edits.ban_starts,
+            ends_banned(view, path),
+        )
+        logits = row
+    return process(logits, view, path) if params.logits_processors else logits
 
 
 def draw_plain(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:

@@ -1,11 +1,13 @@
-"""From logits to the law a token is drawn from: temperature, then top-k, top-p, min-p.
+"""From logits to the law a token is drawn from.
 
+In this order: penalties, bias, bans and processors (adjust.py), then temperature, top-k, top-p, typical-p, min-p.
 Pure and plain: the reading copy of what the native draw does. Used for the target's law always, and by drafters for
 theirs, so that both sides mean the same by every setting.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import NumericalError
+from paceline.sample.adjust import adjust
+from paceline.sample.weights import depths, share, weigh
 from paceline.types import Floats, Ints, View
 
 
@@ -37,8 +41,10 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
 
     Raises:
         NumericalError: a logit is NaN or +inf, or all are -inf.
+        ProcessorError: one of the request's logits processors failed.
     """
     params = view.params
+    logits = adjust(logits, view, path)
     check_logits(logits)
     order = np.argsort(-logits, kind="stable").astype(np.int32)
     if params.is_greedy:
@@ -46,12 +52,35 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     order = order[np.isfinite(logits[order])]
     if params.top_k > 0:
         order = order[: params.top_k]
-    weights = np.exp((logits[order].astype(np.float64) - float(logits[order[0]])) / params.temperature)
+    depth = depths(logits[order], logits[order[0]], params.temperature)
     if params.top_p < 1:
-        order = order[: 1 + int(np.searchsorted(np.cumsum(weights), params.top_p * weights.sum()))]
+        sums = np.cumsum(weigh(depth)[0])
+        order = order[: 1 + int(np.searchsorted(sums, share(int(sums[-1]), params.top_p)))]
+    if params.typical_p < 1:
+        order = order[typical(depth[: len(order)], params.typical_p)]
     if params.min_p > 0:
-        order = order[weights[: len(order)] >= params.min_p]
+        order = order[
+            logits[order].astype(np.float64) >= min_p_floor(logits[order[0]], params.temperature, params.min_p)
+        ]
     return Law(order, logits[order].astype(np.float64) / params.temperature)
+
+
+def typical(depth: Floats, part: float) -> npt.NDArray[np.bool_]:
+    """Return bool [n]: the tokens whose surprise is nearest its mean, the entropy, until they hold `part` of the mass.
+
+    All that are as near as the last one are in. (Locally typical sampling, Meister et al. 2202.00666.)
+    """
+    weights, moments = weigh(depth)
+    distance = np.abs(depth.astype(np.float64) - float(moments.sum()) / float(weights.sum()))
+    nearest = np.argsort(distance, kind="stable")
+    sums = np.cumsum(weights[nearest])
+    last = nearest[int(np.searchsorted(sums, share(int(sums[-1]), part)))]
+    return np.asarray(distance <= distance[last])
+
+
+def min_p_floor(top: np.float32, temperature: float, min_p: float) -> float:
+    """Return the logit of a token `min_p` times as likely as one with logit `top`."""
+    return float(top) + temperature * math.log(min_p)
 
 
 def check_logits(logits: Floats) -> None:

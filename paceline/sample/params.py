@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+import numpy as np
 
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
+
+MOST_LOGPROBS = 20
 
 
 def validate(params: SamplingParams) -> None:
@@ -13,11 +18,60 @@ def validate(params: SamplingParams) -> None:
     _real("temperature", params.temperature, 0, math.inf, "0 (greedy) or more")
     _real("top_p", params.top_p, 0, 1, "above 0 and at most 1", open_below=True)
     _real("min_p", params.min_p, 0, 1, "from 0 to 1")
+    _real("typical_p", params.typical_p, 0, 1, "above 0 and at most 1", open_below=True)
+    _real("repetition_penalty", params.repetition_penalty, 0.01, 100, "from 0.01 to 100; 1 is off")
+    _real("presence_penalty", params.presence_penalty, -2, 2, "from -2 to 2; 0 is off")
+    _real("frequency_penalty", params.frequency_penalty, -2, 2, "from -2 to 2; 0 is off")
     _whole("top_k", params.top_k, 0, 2**31 - 1, "0 (off) or a positive whole number")
     _whole("seed", params.seed, 0, 2**64 - 1, "a whole number from 0 to 2^64 - 1")
     _whole("max_tokens", params.max_tokens, 1, 2**31 - 1, "a whole number from 1 to 2147483647")
-    if not isinstance(params.stop, (tuple, list)) or any(not isinstance(text, str) or not text for text in params.stop):
-        raise UsageError(f"stop must be a sequence of non-empty texts, got `{params.stop!r}`")
+    _whole("min_tokens", params.min_tokens, 0, 2**31 - 1, "0 (off) or a positive whole number")
+    if params.min_tokens > params.max_tokens:
+        raise UsageError(f"min_tokens must be at most max_tokens, {params.max_tokens}, got `{params.min_tokens}`")
+    if params.logprobs is not None:
+        wanted = f"None or a whole number from 0 to {MOST_LOGPROBS}"
+        _whole("logprobs", params.logprobs, 0, MOST_LOGPROBS, wanted)
+    _texts("stop", params.stop)
+    _texts("bad_words", params.bad_words)
+    _bias(params.logit_bias)
+    allowed = params.allowed_tokens
+    if allowed is not None and (not isinstance(allowed, tuple) or not allowed or not all(map(_is_id, allowed))):
+        raise UsageError(f"allowed_tokens must be None or at least one token id, got `{allowed!r:.80}`")
+    processors = params.logits_processors
+    if not isinstance(processors, tuple) or not all(map(callable, processors)):
+        raise UsageError(f"logits_processors must be a sequence of callables, got `{processors!r:.80}`")
+
+
+def check_ids(params: SamplingParams, vocab: int) -> None:
+    """Refuse ids that are no tokens of the model's `vocab`."""
+    for name, ids in (("logit_bias", dict(params.logit_bias)), ("allowed_tokens", params.allowed_tokens or ())):
+        wrong = next((token for token in ids if token >= vocab), None)
+        if wrong is not None:
+            raise UsageError(f"{name} must hold token ids from 0 to {vocab - 1}, got `{wrong}`")
+
+
+def _bias(bias: object) -> None:
+    """Check that a bias is pairs of an id and a finite number, each id once."""
+    pairs = list(bias) if isinstance(bias, Iterable) and not isinstance(bias, str) else [bias]
+    ids: list[object] = []
+    for pair in pairs:
+        token, value = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
+        if not _is_id(token):
+            raise UsageError(f"logit_bias must map token ids to numbers, got `{pair!r:.80}`")
+        _real(f"logit_bias of token {token}", value, -100, 100, "from -100 to 100")
+        ids.append(token)
+    if len(set(ids)) < len(ids):
+        twice = next(token for token in ids if ids.count(token) > 1)
+        raise UsageError(f"logit_bias must name each token once, got twice `{twice}`")
+
+
+def _texts(name: str, texts: object) -> None:
+    if not isinstance(texts, (tuple, list)) or any(not isinstance(text, str) or not text for text in texts):
+        raise UsageError(f"{name} must be a sequence of non-empty texts, got `{texts!r}`")
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= int(value) < 2**31
 
 
 def _real(name: str, value: object, least: float, most: float, wanted: str, *, open_below: bool = False) -> None:

@@ -95,6 +95,7 @@ def settings(chance):
         top_k=int(chance.choice([0, 0, 1, 2, 5, 40, 64, 65, 1000])),
         top_p=float(chance.choice([1.0, 1.0, 0.999, 0.9, 0.5, 0.1, 1e-6, 1e-300])),
         min_p=float(chance.choice([0.0, 0.0, 1e-6, 0.05, 0.5, 1.0])),
+        typical_p=float(chance.choice([1.0, 1.0, 0.999, 0.9, 0.5, 0.1, 1e-6])),
         seed=seed,
     )
 
@@ -115,11 +116,11 @@ def test_native_survivors_are_the_laws_tokens(vocab):
     for _ in range(25):
         for logits in rows(chance, vocab):
             params = settings(chance)
-            if params.is_greedy or not (0 < params.top_k < vocab or params.top_p < 1 or params.min_p > 0):
-                continue
-            ours = _native.survivors(logits, params.temperature, params.top_k, params.top_p, params.min_p)
+            ours = _native.survivors(
+                logits, params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p
+            )
             wanted = law_of_row(logits, params).ids
-            assert set(ours.tolist()) == set(wanted.tolist()), (params, logits.tolist(), ours, wanted)
+            assert ours.tolist() == wanted.tolist(), (params, logits.tolist(), ours, wanted)
 
 
 def test_a_large_vocabulary_draws_the_same():
@@ -201,6 +202,16 @@ def test_one_nan_among_numbers_is_refused():
         ("temperature", [-0.1, float("nan"), float("inf"), "1", None, True]),
         ("top_p", [0, -1, 1.01, float("nan"), "0.9", None]),
         ("min_p", [-0.1, 1.1, float("nan"), None]),
+        ("typical_p", [0, -1, 1.01, float("nan"), "0.9", None]),
+        ("repetition_penalty", [0, -1, 0.001, 101, float("nan"), float("inf"), "1", None, True]),
+        ("presence_penalty", [-2.1, 2.1, float("nan"), "1", None]),
+        ("frequency_penalty", [-2.1, 2.1, float("nan"), "1", None]),
+        ("min_tokens", [-1, 1.5, 257, None, True]),
+        ("logprobs", [-1, 21, 1.5, "3", True]),
+        ("bad_words", ["text", ("",), (1,), None]),
+        ("allowed_tokens", [(), (-1,), (1.5,), ("a",), (True,), 7]),
+        ("logits_processors", [(1,), ("f",), None, len]),
+        ("logit_bias", [((1, 101),), ((-1, 1),), ((1, "a"),), (("a", 1),), ((1, float("nan")),), ((1, 2), (1, 3)), 5]),
         ("top_k", [-1, 1.5, 2**31, "3", None, True]),
         ("seed", [-1, 2**64, 0.5, None]),
         ("max_tokens", [0, -1, 1.5, None, 2**31]),
@@ -212,7 +223,12 @@ def test_a_bad_setting_is_named_with_its_value(setting, values):
         with pytest.raises(UsageError) as caught:
             validate(SamplingParams(**{setting: value}))
         assert str(caught.value).startswith(setting), value
-        assert f"{value}" in str(caught.value), value
+        last = value[-1] if setting == "logit_bias" and isinstance(value, tuple) else value
+        assert (
+            any(f"{part}" in str(caught.value) for part in (value, last, *last[-1:], *last[:1]))
+            if isinstance(last, tuple)
+            else f"{value}" in str(caught.value)
+        ), (value, str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -228,6 +244,16 @@ def test_a_bad_setting_is_named_with_its_value(setting, values):
         {"max_tokens": 1},
         {"stop": ("a", "b")},
         {"stop": ["a"]},
+        {"logit_bias": {3: -100, 5: 100.0}},
+        {"logit_bias": {np.int64(3): 1}},
+        {"allowed_tokens": [1, 2]},
+        {"allowed_tokens": {0}},
+        {"bad_words": ["a"]},
+        {"min_tokens": 256},
+        {"typical_p": 1e-9},
+        {"logprobs": 0},
+        {"logits_processors": [lambda tokens, logits: logits]},
+        {"repetition_penalty": 0.01},
     ],
 )
 def test_settings_at_their_edges_are_taken(good):

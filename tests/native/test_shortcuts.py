@@ -24,6 +24,13 @@ FILTERS = [
     {"min_p": 1.0},
     {"min_p": 1e-12},
     {"top_k": 40, "top_p": 0.8, "min_p": 0.1},
+    {"typical_p": 0.9},
+    {"typical_p": 0.2},
+    {"typical_p": 1e-9},
+    {"typical_p": 0.999999},
+    {"top_p": 0.95, "typical_p": 0.5},
+    {"typical_p": 0.5, "min_p": 0.3},
+    {"top_k": 50, "top_p": 0.9, "typical_p": 0.7, "min_p": 0.1},
 ]
 
 
@@ -51,7 +58,7 @@ def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
     for (name, row), filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.05, 0.8, 3.0)):
         params = SamplingParams(temperature=temperature, **filters)
         want = law_of_row(row, params).ids
-        got = native().survivors(row, temperature, params.top_k, params.top_p, params.min_p)
+        got = native().survivors(row, temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
         np.testing.assert_array_equal(got, want, err_msg=f"{name} V={vocab} T={temperature} {filters}")
 
 

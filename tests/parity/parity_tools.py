@@ -20,6 +20,7 @@ class Said:
     text: str = ""
     deltas: list = field(default_factory=list)
     finish_reason: str | None = None
+    logprobs: list = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
     def key(self):
@@ -52,6 +53,7 @@ def run(model, prompts, params, drafter=None, *, check=True, **settings):
             reply.tokens += event.tokens
             reply.text += event.text
             reply.deltas.append(event.text)
+            reply.logprobs += event.logprobs
             reply.finish_reason = event.finish_reason
             reply.tally.add(event.round)
         if check:

@@ -1,0 +1,57 @@
+// A row of logits in the one order every filter cuts: higher logit first, then the lower id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace paceline {
+
+// Whole numbers in the order of floats, the two zeros alike.
+inline int32_t key_of(float x) {
+  x += 0.0f;
+  int32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+
+inline float value_of(int32_t key) {
+  const int32_t bits = key ^ ((key >> 31) & 0x7fffffff);
+  float x;
+  __builtin_memcpy(&x, &bits, 4);
+  return x;
+}
+
+// Greater is better: logit first, then the lower id.
+inline uint64_t rank_of(int32_t key, uint32_t id) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(key) ^ 0x80000000u) << 32 | (0xffffffffu - id);
+}
+inline int32_t key_in(uint64_t rank) { return static_cast<int32_t>(static_cast<uint32_t>(rank >> 32) ^ 0x80000000u); }
+inline int id_in(uint64_t rank) { return static_cast<int>(0xffffffffu - static_cast<uint32_t>(rank)); }
+
+// A checked row with the largest key of each block of 64. Does not own the logits.
+class Row {
+ public:
+  // Throws std::domain_error if a logit is NaN or +inf, or all are -inf.
+  Row(const float* x, int n);
+
+  const float* x() const { return x_; }
+  int size() const { return n_; }
+  int argmax() const { return argmax_; }
+  float top() const { return x_[argmax_]; }
+  const std::vector<int32_t>& maxima() const { return maxima_; }
+  uint64_t rank(int id) const { return rank_of(key_of(x_[id]), static_cast<uint32_t>(id)); }
+
+  // The ranks of all tokens at or above a rank.
+  std::vector<uint64_t> reaching(uint64_t least) const;
+  // The `count` < V tokens of highest rank, in any order.
+  std::vector<uint64_t> best(size_t count) const;
+
+ private:
+  const float* x_;
+  int n_;
+  std::vector<int32_t> maxima_;
+  int argmax_ = 0;
+};
+
+}  // namespace paceline
