@@ -42,10 +42,12 @@ class Vocabulary(Protocol):
 class _Generation:
     def __init__(self) -> None:
         self.texts = list[Ints]()
+        self.size = 0  # tokens
         self.automaton: Any = native().Automaton()
 
     def add(self, text: Ints) -> None:
         self.texts.append(text)
+        self.size += len(text)
         self.automaton.extend(np.concatenate([text, END]))
 
 
@@ -122,7 +124,7 @@ class Corpus:
         return sum(int(automaton.nbytes) for automaton in self.automata)
 
     def __len__(self) -> int:
-        return sum(len(text) for text in self.texts)
+        return sum(generation.size for generation in self._generations)
 
     def save(self, path: Path | None = None) -> None:
         """Write all texts to a file at once or not at all; with no path, to the corpus's own if there is news.
@@ -157,7 +159,7 @@ class Corpus:
         for start in range(0, len(text), half):
             piece = text[start : start + half]
             young = self._generations[0]
-            if sum(len(kept) for kept in young.texts) + len(piece) > half:
+            if young.size + len(piece) > half:
                 self._generations = [_Generation(), young]
             self._generations[0].add(piece)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 LONGEST = 12  # matches from here on are counted as one
 TRIED = 64  # places looked at on either side of the present one
 NEAR = 16  # a match of one token must be this near
+LEAST = 0.15  # what a guess must be worth if nodes have no price
 PATIENCE = 3  # tokens into a change after which nothing is guessed before something matches
 REPLACED, INSERTED = LONGEST + 1, LONGEST + 1 + PATIENCE  # buckets of guesses about a change, by its tokens so far
 PRIOR = [0.7, *np.linspace(0.5, 0.95, LONGEST), *[0.4] * PATIENCE, *[0.2] * PATIENCE]  # then by match length
@@ -134,6 +135,8 @@ class PredictedDrafter:
         self._proposed[view.id] = tree, kinds
         guess = self._acceptance.rates()[kinds].astype(np.float32)
         guess[0] = 1.0
+        if budget.price is None:  # lost is silent, whoever asks
+            budget = replace(budget, price=LEAST * np.arange(budget.nodes + 1, dtype=np.float64))
         return prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
 
     def _follow(self, view: View) -> _Place:

@@ -26,7 +26,12 @@ PACELINE_CLONES void block_maxima(const float* x, int blocks, float* maxima) {
     const float* p = x + b * kBlock;
     float best[kLanes];
     for (int j = 0; j < kLanes; ++j) {
-      const float a = p[j] > p[j + 16] ? p[j] : p[j + 16], c = p[j + 32] > p[j + 48] ? p[j + 32] : p[j + 48];
+      float values[4];
+      for (int i = 0; i < 4; ++i) {
+        const float value = p[kLanes * i + j];
+        values[i] = value >= -FLT_MAX ? value : -FLT_MAX;
+      }
+      const float a = values[0] > values[1] ? values[0] : values[1], c = values[2] > values[3] ? values[2] : values[3];
       best[j] = a > c ? a : c;
     }
     for (int half = kLanes / 2; half; half /= 2)
