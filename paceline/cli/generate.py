@@ -41,6 +41,7 @@ def generate(
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
+    prediction: o.Prediction = None,
     max_tokens: o.MaxTokens = o.PARAMS.max_tokens,
     temperature: o.Temperature = o.PARAMS.temperature,
     top_k: o.TopK = o.PARAMS.top_k,
@@ -75,6 +76,9 @@ def generate(
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     config, params = o.chosen(ctx.params)
+    if prediction is not None and (config.draft == "off" or config.draft_tokens == 0):
+        raise UsageError("--prediction is used by speculation, which is off", hint="drop one of the two")
+    expected = None if prediction is None else read_file(prediction, "--prediction")
     text = read_prompt(prompt, raw=raw)
 
     from paceline.cli.main import INTERRUPTED
@@ -87,10 +91,10 @@ def generate(
 
     llm = LLM(**asdict(config), progress=True)
     if raw:
-        reply = llm.stream(text, params)
+        reply = llm.stream(text, params, prediction=expected)
     else:
         messages = [{"role": "system", "content": system}] if system is not None else []
-        reply = llm.chat([*messages, {"role": "user", "content": text}], params)
+        reply = llm.chat([*messages, {"role": "user", "content": text}], params, prediction=expected)
     screen = None if as_json else Screen(Painter(IncrementalDecoder(llm.tokenizer, at_start=False)))
     interrupted = play(reply, screen)
     completion = reply.completion
@@ -123,6 +127,20 @@ def read_prompt(argument: str | None, *, raw: bool) -> str:
     if not (text if raw else text.strip()):
         raise UsageError("the prompt is empty", hint='paceline generate "your prompt", or pipe a text into it')
     return text
+
+
+def read_file(path: str, what: str) -> str:
+    """Return the text of a file that an option names.
+
+    Raises:
+        UsageError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        with open(path, "rb") as file:
+            return decode(file.read(), f"{what} `{path}`").removeprefix("\ufeff")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{what} must name a file that can be read, got `{path}`: {reason}") from error
 
 
 def decode(data: bytes, where: str) -> str:

@@ -141,6 +141,15 @@ System = Annotated[
     str | None,
     typer.Option(help="Instructions before the conversation.", metavar="TEXT", rich_help_panel=_RUN),
 ]
+Prediction = Annotated[
+    str | None,
+    typer.Option(
+        help="What the reply is expected to be, for example a text before its edit: makes it faster where it is right.",
+        metavar="FILE",
+        show_default=False,
+        rich_help_panel=_DRAFT,
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(help="One per core if not given.", metavar="N", show_default=False, rich_help_panel=_RUN),

@@ -110,7 +110,12 @@ class LLM:
     # ---- replies
 
     def generate(
-        self, prompt: str | Seq[int] | Seq[str], params: SamplingParams | None = None, *, chat: bool = False
+        self,
+        prompt: str | Seq[int] | Seq[str],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool = False,
+        prediction: str | None = None,
     ) -> Completion | list[Completion]:
         """Reply to one prompt (text or token ids), or to several texts side by side.
 
@@ -118,22 +123,31 @@ class LLM:
 
         Args:
             chat: put the text into the model's chat template as the user's message first.
+            prediction: what the reply is expected to be, for example a text before an edit. It makes the reply faster
+                where it is right and never changes it.
         """
         if isinstance(prompt, str) or not isinstance(prompt, Seq) or not prompt or not isinstance(prompt[0], str):
-            return self._finish_all([self.encode(prompt, chat=chat)], params)[0]  # type: ignore[arg-type]
-        return self._finish_all([self.encode(text, chat=chat) for text in prompt], params)  # type: ignore[arg-type]
+            return self._finish_all([self.encode(prompt, chat=chat)], params, prediction)[0]  # type: ignore[arg-type]
+        return self._finish_all([self.encode(text, chat=chat) for text in prompt], params, prediction)  # type: ignore[arg-type]
 
     def generate_each(self, prompt: str | Seq[int], params: Seq[SamplingParams]) -> list[Completion]:
         """Reply to one prompt once for each of `params`, side by side; what they share of it is read once."""
-        return self._finish_all([self.encode(prompt)] * len(params), params)
+        return self._finish_all([self.encode(prompt)] * len(params), params, None)
 
-    def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None, *, chat: bool = False) -> Reply:
+    def stream(
+        self,
+        prompt: str | Seq[int],
+        params: SamplingParams | None = None,
+        *,
+        chat: bool = False,
+        prediction: str | None = None,
+    ) -> Reply:
         """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
 
         Several replies may be open at once and share rounds, whoever is read first.
         """
         ids = self.encode(prompt, chat=chat)
-        request = Request(next(self._ids), ids, _checked(params))
+        request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
         self.engine.check(request)
         record = _Record(request)
 
@@ -148,9 +162,11 @@ class LLM:
 
         return Reply(events(), lambda: record.completion(self.setup, self.load_seconds))
 
-    def chat(self, messages: Seq[Message], params: SamplingParams | None = None) -> Reply:
+    def chat(
+        self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
+    ) -> Reply:
         """Reply to a conversation. What earlier turns put into the cache is found there again."""
-        return self.stream(self.encode_chat(messages), params)
+        return self.stream(self.encode_chat(messages), params, prediction=prediction)
 
     # ---- text
 
@@ -201,12 +217,30 @@ class LLM:
 
     # ---- rounds
 
+    def _predicted(self, prediction: str | None) -> list[int] | None:
+        """Return the token ids of a prediction; refuse one that no drafter would read."""
+        if prediction is None:
+            return None
+        if not isinstance(prediction, str):
+            raise UsageError(f"a prediction must be a text, got `{prediction!r:.80}`")
+        if "predicted" not in self.engine.parts.drafter.sources:
+            raise UsageError(
+                f"a prediction needs a drafter that reads it, got draft `{self.config.draft}`",
+                hint='--draft predicted, or LLM(draft="predicted")',
+            )
+        return self.tokenizer.encode(prediction, add_bos=False)
+
     def _finish_all(
-        self, prompts: list[list[int]], params: SamplingParams | Seq[SamplingParams] | None
+        self,
+        prompts: list[list[int]],
+        params: SamplingParams | Seq[SamplingParams] | None,
+        prediction: str | None,
     ) -> list[Completion]:
+        expected = self._predicted(prediction)
         each = params if isinstance(params, (list, tuple)) else [params] * len(prompts)
         records = [
-            _Record(Request(next(self._ids), ids, _checked(one))) for ids, one in zip(prompts, each, strict=True)
+            _Record(Request(next(self._ids), ids, _checked(one), expected))
+            for ids, one in zip(prompts, each, strict=True)
         ]
         try:
             for record in records:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import paceline.draft.ngram  # noqa: F401  (registers its name)
+import paceline.draft.lookahead
+import paceline.draft.ngram
+import paceline.draft.predicted
+import paceline.draft.recycle
+import paceline.draft.suffix  # noqa: F401  (register their names)
 from paceline.config import LLMConfig, parse_verify
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController

@@ -39,13 +39,13 @@ def engine_of(model, drafter=None, *, length=4, context=512, slots=8, tokenizer=
     )
 
 
-def run(model, prompts, params, drafter=None, *, check=True, **settings):
+def run(model, prompts, params, drafter=None, *, check=True, predictions=None, **settings):
     """Reply to prompts side by side; recount the cache after every round; return what was said, in order."""
     engine = engine_of(model, drafter, **settings)
     params = [params] * len(prompts) if isinstance(params, SamplingParams) else params
     said = [Said() for _ in prompts]
     for i, (prompt, one) in enumerate(zip(prompts, params, strict=True)):
-        engine.add(Request(i, prompt, one))
+        engine.add(Request(i, prompt, one, predictions and predictions[i]))
     while not engine.is_idle:
         for event in engine.step():
             reply = said[event.request]

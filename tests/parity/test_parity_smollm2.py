@@ -5,8 +5,13 @@ import pytest
 from parity_tools import run
 
 from paceline import LLM
+from paceline.draft.corpus import Corpus
+from paceline.draft.lookahead import LookaheadDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
+from paceline.draft.predicted import PredictedDrafter
+from paceline.draft.recycle import RecycleDrafter
+from paceline.draft.suffix import SuffixDrafter
 from paceline.model.sources import models_folder
 from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, oracle
 from paceline.types import SamplingParams
@@ -48,10 +53,18 @@ def stranger(vocab):
     return TinyModel(vocab, reach=2, context=1024, law=law)
 
 
+WITHOUT_MODEL = ("suffix", "suffix:corpus", "recycle", "predicted", "lookahead")
+
+
 def drafter_of(name, target, requantised, answers):
     vocab = target.engine.parts.model.spec.vocab
     return {
         "ngram": NgramDrafter,
+        "suffix": SuffixDrafter,
+        "suffix:corpus": lambda: SuffixDrafter(Corpus.build(PROMPTS, target.tokenizer)),
+        "recycle": lambda: RecycleDrafter(vocab),
+        "predicted": PredictedDrafter,
+        "lookahead": LookaheadDrafter,
         "model": lambda: ModelDrafter(requantised, context=1024),
         "stranger": lambda: ModelDrafter(stranger(vocab), context=1024),
         "oracle": lambda: ScriptedDrafter(oracle, answers),
@@ -70,7 +83,9 @@ def compare(target, requantised, name, temperature, lengths, prompts, count):
     accepted = 0
     for length in lengths:
         drafter = drafter_of(name, target, requantised, answers)
-        said = run(model, prompts, params, drafter, length=length, slots=4, **settings)
+        # One in three tokens of what is expected is wrong.
+        expected = [[t if i % 3 else 1000 for i, t in enumerate(one.tokens)] for one in plain]
+        said = run(model, prompts, params, drafter, length=length, slots=4, predictions=expected, **settings)
         for i, (one, other) in enumerate(zip(said, plain, strict=True)):
             assert one.key() == other.key(), (name, temperature, length, i)
             assert "\ufffd" not in "".join(one.deltas[:-1])
@@ -85,8 +100,14 @@ def test_speculation_changes_no_token(target, requantised, name, temperature):
     assert accepted == 0 if name == "stranger" else accepted > 0 or name == "ngram"
 
 
+@TEMPERATURES
+@pytest.mark.parametrize("name", WITHOUT_MODEL)
+def test_drafters_without_a_model_change_no_token(target, requantised, name, temperature):
+    compare(target, requantised, name, temperature, [8], PROMPTS[:2], 10)
+
+
 @pytest.mark.slow
 @TEMPERATURES
-@pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush"])
+@pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush", *WITHOUT_MODEL])
 def test_speculation_changes_no_token_of_twenty_prompts_at_any_length(target, requantised, name, temperature):
     compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 24)

@@ -1,0 +1,175 @@
+"""Lookahead decoding: let the target guess several places at once, and keep the n-grams it comes up with.
+
+Below the last token hang, beside n-grams from the pool that begin with it, `columns` places that the target fills in
+side by side (a Jacobi iteration, a level per round): level 0 is a chain of guesses, and column i of level l follows
+column i of level l - 1. What the target would say after the deepest level completes an n-gram for the pool, and the
+levels move up by one. (Fu et al. 2402.02057; the n-grams of the text itself enter too.)
+
+The window costs a row of the target for each of its nodes and is almost never accepted itself. That is cheap on
+processors with arithmetic to spare and dear on a CPU: expect less speed than with `--draft ngram`. Where the budget
+has a price, the window is dropped at once, since its guesses are worth nothing. It is here to compare with.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance
+from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.grow import prune
+from paceline.draft.judge import judged
+from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+
+SIZE = 3  # tokens of an n-gram
+LEVELS = SIZE - 1  # of the window
+GRAMS = 4  # kept for each first token, the latest
+FIRST_TOKENS = 1 << 14  # of the pool; the longest unused is forgotten
+PRIOR = [*[0.35, 0.2, 0.15, 0.1], *[0.5] * GRAMS]  # by how late the n-gram was seen; first guesses, then second ones
+
+Gram = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Window:
+    """What one sequence's places hold: `levels[l][i]`, and what was proposed of it last."""
+
+    levels: list[list[int]] = field(default_factory=list)
+    tree: TokenTree | None = None
+    kinds: list[int] = field(default_factory=list)
+    deepest: list[int] = field(default_factory=list)  # nodes of the last level, in the proposal
+    read: int = 0  # tokens whose n-grams are in the pool
+
+
+class LookaheadDrafter:
+    """One pool for all sequences, of at most FIRST_TOKENS x GRAMS n-grams.
+
+    Args:
+        is_chain: guess one n-gram and no window, for verifiers that take no trees.
+    """
+
+    sources: tuple[str, ...] = ("lookahead",)
+    spent: Mapping[str, Spent] = {}
+
+    def __init__(self, *, is_chain: bool = False) -> None:
+        self._is_chain = is_chain
+        self._pool: OrderedDict[int, list[Gram]] = OrderedDict()  # latest first
+        self._windows: dict[int, _Window] = {}
+        self._acceptance = Acceptance(PRIOR, decay=0.98)
+
+    @staticmethod
+    def of(setting: Setting, argument: str) -> LookaheadDrafter:
+        return LookaheadDrafter(is_chain=setting.draws == "chain")
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Lay out n-grams that begin with each sequence's last token, and its window."""
+        return [self._propose(view, budget) for view, budget in zip(views, budgets, strict=True)]
+
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Read what the target said of the window, and count which n-grams were right."""
+        window = self._windows.get(view.id)
+        if window is None or window.tree is None:
+            return
+        for node, is_right in judged(window.tree, verified.tokens.tolist()):
+            if window.kinds[node] >= 0:
+                self._acceptance.observe(window.kinds[node], kept=is_right)
+        at = _places(window.tree, verified.tree)
+        fresh = []
+        for column, place in enumerate(window.deepest):
+            row = at.get(place)
+            if row is None:
+                break  # the tree that was verified had no room for it
+            fresh.append(int(verified.logits[row].argmax()))
+            if len(window.levels) == LEVELS:
+                self._learn((*(level[column] for level in window.levels), fresh[-1]))
+        if fresh:
+            window.levels = [*window.levels, fresh][-LEVELS:]
+            width = min(len(level) for level in window.levels)
+            window.levels = [level[:width] for level in window.levels]
+        window.tree = None
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence; its n-grams stay in the pool."""
+        self._windows.pop(sequence_id, None)
+
+    def grams(self, token: int) -> list[Gram]:
+        """Return the n-grams kept that begin with a token, the latest first."""
+        return list(self._pool.get(token, []))
+
+    def _learn(self, gram: Gram) -> None:
+        grams = self._pool.setdefault(gram[0], [])
+        if gram in grams:
+            grams.remove(gram)
+        grams.insert(0, gram)
+        del grams[GRAMS:]
+        self._pool.move_to_end(gram[0])
+        if len(self._pool) > FIRST_TOKENS:
+            self._pool.popitem(last=False)
+
+    def _read(self, window: _Window, view: View) -> None:
+        """Take in the n-grams of the text since the last round."""
+        start = max(min(window.read, len(view.tokens)) - SIZE + 1, 0)
+        tokens = view.tokens[start:].tolist()
+        for end in range(SIZE, len(tokens) + 1):
+            self._learn(tuple(tokens[end - SIZE : end]))
+        window.read = len(view.tokens)
+
+    def _propose(self, view: View, budget: Budget) -> Draft:
+        window = self._windows.setdefault(view.id, _Window())
+        window.tree = None
+        self._read(window, view)
+        if min(budget.nodes, budget.depth) <= 0:
+            return empty_draft(view)
+        tokens, parents, kinds = [int(view.tokens[-1])], [-1], [-1]
+        places: dict[tuple[int, int], int] = {}
+
+        def node(parent: int, token: int, kind: int) -> int:
+            if (parent, token) not in places:
+                places[parent, token] = len(tokens)
+                tokens.append(token)
+                parents.append(parent)
+                kinds.append(kind)
+            return places[parent, token]
+
+        columns = 0 if self._is_chain else max(min(budget.nodes // (2 * LEVELS), budget.depth - LEVELS + 1), 0)
+        for age, gram in enumerate(self.grams(tokens[0])[: 1 if self._is_chain else GRAMS]):
+            tip = 0
+            for depth, token in enumerate(gram[1 : budget.depth + 1]):
+                if len(tokens) <= budget.nodes - columns * LEVELS:
+                    tip = node(tip, token, age + GRAMS * (depth > 0))
+        levels = [level[:columns] for level in window.levels]
+        if not levels or len(levels[0]) < columns:
+            levels = [view.tokens[-columns:].tolist() if columns else []]  # anything will do to begin with
+        window.levels, window.deepest = levels, []
+        above = 0
+        for column in range(len(levels[0])):
+            tip = above
+            for level, held in enumerate(levels):
+                tip = node(tip, held[column], -1)
+                above = tip if level == 0 else above
+            window.deepest.append(tip)
+        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+        window.tree, window.kinds = tree, kinds
+        rates = self._acceptance.rates()
+        guess = np.array([rates[kind] if kind >= 0 else 0.0 for kind in kinds], np.float32)
+        guess[0] = 1.0
+        return prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
+
+
+def _places(own: TokenTree, whole: TokenTree) -> dict[int, int]:
+    """Return where each node of a proposal is in the tree that was verified, as far as it is there."""
+    children: dict[tuple[int, int], int] = {}
+    for node, (parent, token) in enumerate(zip(whole.parents.tolist(), whole.tokens.tolist(), strict=True)):
+        children.setdefault((parent, token), node)
+    at = {0: 0}
+    for node, (parent, token) in enumerate(zip(own.parents.tolist(), own.tokens.tolist(), strict=True)):
+        if node and parent in at and (at[parent], token) in children:
+            at[node] = children[at[parent], token]
+    return at
+
+
+register("lookahead", LookaheadDrafter.of)

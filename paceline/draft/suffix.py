@@ -1,0 +1,142 @@
+"""Guess what followed the longest suffixes of the text before: in the text itself, and in earlier ones.
+
+A suffix automaton of the request's prompt and output, and optionally a corpus shared by all requests, give for every
+context how often it was followed by what; the tree of likeliest continuations is grown best first. (SAM-Decoding
+2411.10666; SuffixDecoding 2411.04975; REST 2311.08252.) How likely a candidate is right is what candidates of its kind
+have proved: where it was found, the context's length, and the share of its occurrences that went on like that.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance
+from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.corpus import Corpus
+from paceline.draft.grow import worth
+from paceline.draft.judge import judged
+from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
+from paceline.errors import PacelineError
+from paceline.kernels.native import native
+from paceline.types import Budget, Draft, Ints, Probabilities, Spent, TokenTree, Verified, View
+
+OF_LENGTH = (0.25, 0.45, 0.6, 0.68, 0.74, 0.8, 0.85, 0.9)  # how far to trust contexts before anything was seen
+OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # what is seen once first, then by share
+OF_CORPUS = 0.8
+SAVED_EVERY = 5.0  # seconds between two writings of the corpus
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _State:
+    automaton: Any
+    tree: TokenTree | None = None  # the latest proposal, before anything pruned it
+    kinds: Ints | None = None
+    view: View | None = None  # as of the latest round, and what that round committed
+    committed: Ints | None = None
+
+
+class SuffixDrafter:
+    """Needs no model; strong wherever output repeats its context or earlier outputs.
+
+    Args:
+        corpus: texts of other requests, to guess from and to add this drafter's to.
+        is_chain: never guess two tokens for one place.
+    """
+
+    spent: Mapping[str, Spent] = {}
+
+    def __init__(self, corpus: Corpus | None = None, *, is_chain: bool = False) -> None:
+        self.sources: tuple[str, ...] = ("suffix",) if corpus is None else ("suffix", "corpus")
+        self.corpus, self._is_chain = corpus, is_chain
+        self._states: dict[int, _State] = {}
+        self._acceptance = Acceptance(prior(), decay=0.98)
+        self._saved = monotonic()
+
+    @staticmethod
+    def of(setting: Setting, argument: str) -> SuffixDrafter:
+        """Make one for a setting; `argument` is the corpus file, created when there is something to keep.
+
+        Raises:
+            PacelineError: the file is no corpus of the target's tokenizer, or cannot be read.
+        """
+        is_chain = setting.draws == "chain"
+        if not argument:
+            return SuffixDrafter(is_chain=is_chain)
+        corpus = Corpus.open(Path(argument), setting.target.tokenizer)
+        drafter = SuffixDrafter(corpus, is_chain=is_chain)
+        weakref.finalize(drafter, _save, corpus)
+        return drafter
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Grow the tree of likeliest continuations of each sequence, within its budget and as far as it pays."""
+        return [self._propose(view, budget) for view, budget in zip(views, budgets, strict=True)]
+
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Count what was right, by kind, and read on."""
+        state = self._states.get(view.id)
+        if state is None:
+            return
+        if state.tree is not None and state.kinds is not None:
+            for node, is_right in judged(state.tree, verified.tokens.tolist()):
+                self._acceptance.observe(state.kinds[node], kept=is_right)
+        state.automaton.extend(verified.tokens)
+        state.tree, state.view, state.committed = None, view, verified.tokens
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence; its output stays in the corpus."""
+        state = self._states.pop(sequence_id, None)
+        if self.corpus is None or state is None or state.view is None or state.committed is None:
+            return
+        output = state.view.tokens[state.view.prompt_length :]
+        self.corpus.add(np.concatenate([output, state.committed]))
+        if monotonic() - self._saved >= SAVED_EVERY:
+            _save(self.corpus)
+            self._saved = monotonic()
+
+    def _propose(self, view: View, budget: Budget) -> Draft:
+        state = self._states.get(view.id)
+        if state is None:
+            state = self._states[view.id] = _State(native().Automaton())
+        state.automaton.follow(view.tokens)
+        state.tree = None
+        if min(budget.nodes, budget.depth) <= 0:
+            return empty_draft(view)
+        (tokens, parents, kinds), (rates, values) = state.automaton.grow(
+            [] if self.corpus is None else self.corpus.automata,
+            self._acceptance.rates(),
+            budget.nodes,
+            budget.depth,
+            self._is_chain,
+        )
+        state.tree, state.kinds = TokenTree(tokens, parents), kinds
+        count = len(tokens) if budget.price is None else 1 + worth(values[1:], budget.price)[0]
+        source = (kinds >= KINDS // 2).astype(np.int8)
+        return Draft(TokenTree(tokens[:count], parents[:count]), rates[:count], source[:count])
+
+
+def prior() -> Probabilities:
+    """Return float64 [KINDS]: how likely candidates are right before any was judged."""
+    one = np.outer(OF_LENGTH, OF_SHARE)
+    assert one.shape == (len(LENGTHS) + 1, SHARES), one.shape
+    return np.concatenate([one, OF_CORPUS * one]).reshape(-1)
+
+
+def _save(corpus: Corpus) -> None:
+    try:
+        corpus.save()
+    except (PacelineError, OSError) as error:  # guesses are lost, no reply is
+        log.warning("the corpus could not be saved: %s", error)
+
+
+register("suffix", SuffixDrafter.of)
