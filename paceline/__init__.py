@@ -72,8 +72,9 @@ def load(model: str | None = None, **settings: Any) -> LLM:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
         settings: what is left out takes its default from `paceline.config.LLMConfig`.
             draft: "off", "auto", "ngram", or a smaller model to draft with.
-            draft_tokens: how many tokens are guessed per round, 0 to 64.
-            control: who decides how much to guess: "fixed".
+            draft_tokens: how many tokens are guessed per round at most, 0 to 64.
+            control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
+                "confidence".
             verify: how guesses are checked: "coupled".
             threads: None is one per usable core.
             context: tokens that prompt and reply share; None is the model's own, at most 8192.

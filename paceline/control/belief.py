@@ -11,6 +11,7 @@ from collections import deque
 
 import numpy as np
 
+from paceline.control.numbers import median
 from paceline.types import Ints, Probabilities, Spent
 
 PRIOR, PRIOR_WEIGHT = 0.7, 2.0  # right so often, as if seen so often, before anything was
@@ -18,6 +19,7 @@ DECAY = 0.98  # of an observation's weight with each that follows it
 FADE = 0.997  # of a depth's weight with each round, so that one given up is tried again some day
 SHRINK = 3.0  # observations that the source's own average is worth at each depth
 DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
+REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
 WINDOW = 9  # rounds that a step's seconds are the median of
 
 
@@ -35,6 +37,8 @@ class Belief:
         self._right_at, self._tested_at = np.zeros(depth), np.zeros(depth)
         self._steps = deque[float]([step_seconds] * 4 if step_seconds else [], maxlen=WINDOW)
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
+        self.step_seconds = median(self._steps)  # 0 if it takes no time
+        self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
         self._kept_ever = 0
         self._ran = False
         self.is_on = True
@@ -44,10 +48,6 @@ class Belief:
     def rate(self) -> float:
         """How often it is right, all depths together."""
         return self._right / self._tested
-
-    @property
-    def step_seconds(self) -> float:
-        return float(np.median(self._steps)) if self._steps else 0.0
 
     @property
     def is_costly(self) -> bool:
@@ -86,6 +86,10 @@ class Belief:
             self._kept_ever += int(right)
             self.tried += 1
 
+    def had(self, share: float) -> None:
+        """Count for which share of the sequences of a round it had anything to guess."""
+        self.share += (share - self.share) / REMEMBERED
+
     def took(self, spent: Spent | None) -> None:
         """Learn what a step takes; `None` if it did not run.
 
@@ -99,6 +103,7 @@ class Belief:
             self._is_warm = True
         elif not self._steps or ran_before or seconds < self.step_seconds:
             self._steps.append(seconds)
+            self.step_seconds = median(self._steps)
 
     def turn(self, *, on: bool) -> None:
         """Use it or not; what spoke against it counts for less from then on."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from paceline.control.numbers import median
 from paceline.types import Json, Probabilities
 
 WINDOW = 9  # observations a correction is the median of
@@ -36,6 +37,7 @@ class CostTable:
         self.rows = np.array([rows for rows, _ in points])
         self.base = rising([seconds for _, seconds in points])
         self._knots = self.rows.tolist()
+        self._shifts = [0.0] * len(points)  # the medians of what was seen
         self._seen = [deque[float](maxlen=WINDOW) for _ in points]  # log(observed / measured)
         self._when = [-FRESH] * len(points)
         self._count = self._off = 0
@@ -43,9 +45,7 @@ class CostTable:
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
-        if self._now is None:
-            self._now = self._corrected()
-        asked, knots, now = np.asarray(rows, np.float64), self.rows, self._now
+        asked, knots, now = np.asarray(rows, np.float64), self.rows, self._current()
         found = np.interp(asked, knots, now)
         if asked.size and asked.max() > knots[-1]:
             slope = (now[-1] - now[-2]) / (knots[-1] - knots[-2]) if len(knots) > 1 else 0.0
@@ -54,7 +54,9 @@ class CostTable:
 
     def at(self, rows: int) -> float:
         """Return the seconds of one forward."""
-        return float(self.seconds([rows])[0])
+        if rows > self._knots[-1]:
+            return float(self.seconds([rows])[0])
+        return float(np.interp(rows, self.rows, self._current()))
 
     def observe(self, rows: int, seconds: float) -> None:
         """Correct the nearest point by what a forward really took; what cannot be is ignored."""
@@ -62,7 +64,7 @@ class CostTable:
             return
         knot = self._nearest(rows)
         # As measured, not as corrected: a correction must not feed on itself.
-        measured = float(np.interp(rows, self.rows, self.base))
+        measured = self._measured(rows)
         seen = self._seen[knot]
         if self._count - self._when[knot] >= FRESH:
             seen.clear()
@@ -70,7 +72,8 @@ class CostTable:
         self._count += 1
         self._when[knot] = self._count
         self._now = None
-        self._off = self._off + 1 if abs(float(np.median(seen))) > DRIFT else 0
+        self._shifts[knot] = median(seen)
+        self._off = self._off + 1 if abs(self._shifts[knot]) > DRIFT else 0
 
     def doubt(self, rows: int) -> None:
         """Forget what was seen of forwards with about so many rows, so that the next one says it anew."""
@@ -84,7 +87,7 @@ class CostTable:
 
     def correction(self, rows: int) -> float:
         """Return seconds now / as measured for so many rows."""
-        return self.at(rows) / float(np.interp(rows, self.rows, self.base))
+        return self.at(rows) / self._measured(rows)
 
     @property
     def has_drifted(self) -> bool:
@@ -109,19 +112,26 @@ class CostTable:
         except TypeError as error:
             raise ValueError(str(error)) from error
 
+    def _measured(self, rows: int) -> float:
+        return float(np.interp(rows, self.rows, self.base))
+
     def _nearest(self, rows: int) -> int:
         at = min(bisect_left(self._knots, rows), len(self._knots) - 1)
         if at and rows * rows < self._knots[at] * self._knots[at - 1]:  # nearer by ratio, not by difference
             at -= 1
         return at
 
+    def _current(self) -> Probabilities:
+        if self._now is None:
+            self._now = self._corrected()
+        return self._now
+
     def _corrected(self) -> Probabilities:
         """Return the seconds at the measured points: elsewhere than seen of late, the neighbours' hold."""
         fresh = [i for i, when in enumerate(self._when) if self._count - when < FRESH and self._seen[i]]
         if not fresh:
             return self.base
-        shifts = [float(np.median(self._seen[i])) for i in fresh]
-        shift = np.interp(np.arange(len(self._knots)), fresh, shifts)
+        shift = np.interp(np.arange(len(self._knots)), fresh, [self._shifts[i] for i in fresh])
         return np.asarray(np.maximum.accumulate(self.base * np.exp(shift)))
 
 

@@ -6,6 +6,7 @@ rounds that drafted, which notices when something costs time that no prediction 
 
 from __future__ import annotations
 
+START = 16  # plain rounds that are taken to have gone before
 MEMORY = 0.98  # of the past's weight with each round
 ENOUGH = 32  # drafting rounds before real seconds are judged
 LOSING = 1.03  # times plain: from here on it loses
@@ -34,6 +35,8 @@ class Ledger:
 
     def add(self, plain: float, predicted: float, real: float, *, drafted: bool) -> None:
         """Enter a round: the seconds its tokens would have taken plain, those expected of it, and real ones."""
+        if not self._predicted:
+            self._plain = self._predicted = START * plain
         self._plain = MEMORY * self._plain + plain
         self._predicted = MEMORY * self._predicted + predicted
         if self._left:

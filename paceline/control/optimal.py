@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,14 +19,19 @@ from paceline.control.allowance import MOST, Allowance
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.ledger import OUTLIER, Ledger
+from paceline.control.numbers import median
 from paceline.control.plan import Clock, best_rate, gains
 from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
-HOPE = 1.0  # standard errors in favour of a source that takes no time
+HOPE = 0.25  # standard errors in favour of a source that takes no time
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
+HOPED = 0.95  # what a probe that needs depth is laid out for
+UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
+LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
+HOLDS = 16  # rounds for which a decision to draft nothing holds
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class _Step:
     probed: str = ""
     kept: int = 0
     drafted: int = 0
+    guessed: dict[str, int] = field(default_factory=dict)  # by source: sequences that it had a guess for
     tokens: int = 0
     seen: int = 0
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
@@ -69,6 +75,9 @@ class OptimalController:
         self._turn = 0
         self._wanted = 0.0  # seconds that the next probe would take
         self._step = _Step(0)
+        self._clock, self._rate = Clock(0, np.ones(1)), 0.0
+        self._lengths: dict[str, int] = {}
+        self._decided = 0  # rounds ago
         self._outlook = Outlook()
 
     @property
@@ -76,14 +85,21 @@ class OptimalController:
         """Say what it does, and the numbers that made it so."""
         return explain(self._outlook)
 
+    def renew(self, cost: CostTable) -> None:
+        """Go by another table from now on; what is known of the sources stays."""
+        self.cost, self._decided = cost, HOLDS
+        self._knows_plain = self._has_moved = False
+        self._shifts.clear()
+
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence: the same for all, except in a probe."""
         count = len(views)
         self._step = step = _Step(count)
         if not count or not self._most or not self._beliefs:
             return [NOTHING] * count
-        clock = self._clock(count)
-        rate, lengths = self._lengths(clock)
+        if not self._is_settled(count):
+            self._decide(count)
+        clock, rate, lengths = self._clock, self._rate, self._lengths
         depth = 0 if self._ledger.is_paused else max(lengths.values())
         if depth and self._is_doubtful(count):
             return [NOTHING] * count
@@ -103,7 +119,9 @@ class OptimalController:
         for name, (tested, kept) in round.by_source_depth.items():
             belief = self._beliefs.get(name)
             if belief is not None:
+                self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
+                step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
                 step.kept += int(kept.sum()) if name == step.probed else 0
         step.drafted += int(round.drafted.sum())
         step.tokens += round.committed
@@ -115,28 +133,28 @@ class OptimalController:
 
     # ---- before a round
 
-    def _clock(self, count: int) -> Clock:
-        forward = self.cost.seconds(count * np.arange(1, self._most + 2))
-        return Clock(count, forward, _median(self._overhead), _median(self._extra))
+    def _is_settled(self, count: int) -> bool:
+        """Whether nothing was drafted since it was decided to draft nothing: then that holds for some rounds."""
+        self._decided += 1
+        return self._decided < HOLDS and self._clock.sequences == count and not any(self._lengths.values())
 
-    def _lengths(self, clock: Clock) -> tuple[float, dict[str, int]]:
-        """Return the rate to be had, in tokens per second, and how deep each source pays at that rate, or 0."""
+    def _decide(self, count: int) -> None:
+        """Find the rate to be had, in tokens per second, and how deep each source pays at that rate, if at all."""
+        forward = self.cost.seconds(count * np.arange(1, self._most + 2))
+        clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
         survivals = {b.name: b.survival(hope=0.0 if b.is_costly else HOPE) for b in beliefs}
         rate = clock.plain_rate * self._ledger.speedup
         for belief in beliefs:
-            if belief.is_costly:  # and so can always draft: what it promises can be had
-                rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock))
-        lengths = {}
+            rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
+        lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+        if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
+            rate = clock.plain_rate
+            lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
         for belief in beliefs:
-            gain = gains(survivals[belief.name], belief.step_seconds, clock, rate)
-            best = int(gain.argmax())
-            if best > belief.start and gain[: belief.start + 1].max() > 0:
-                best = int(gain[: belief.start + 1].argmax())
-            lengths[belief.name] = best
-            belief.turn(on=best > 0)
+            belief.turn(on=lengths[belief.name] > 0)
+        self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
-        return rate, lengths
 
     def _budget(self, clock: Clock, rate: float, lengths: Mapping[str, int], depth: int) -> Budget:
         if not depth:
@@ -171,14 +189,18 @@ class OptimalController:
         return True
 
     def _probe(self, waiting: Sequence[str], views: Sequence[View], budgets: list[Budget], clock: Clock) -> None:
-        """Let one source that does not pay try one guess for one sequence, if enough is saved for it."""
+        """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
         name = waiting[self._turn % len(waiting)]
         lags = [len(view.tokens) - self._read.get(view.id, 0) for view in views]
         i = int(np.argmin(lags))
+        belief = self._beliefs[name]
+        depth = self._probe_depth(belief, clock)
         # A source that paused reads what it missed.
-        step = self._beliefs[name].step_seconds * self.cost.at(max(lags[i], 1)) / self.cost.at(1)
-        self._wanted = step + float(clock.forward[1] - clock.forward[0]) / clock.sequences + clock.extra
-        if self._allowance.seconds < self._wanted:
+        reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
+        added = clock.added(belief.step_seconds)[depth] / clock.sequences
+        self._wanted = float(added) + belief.step_seconds * reading
+        is_free = not belief.tried and added < UNTRIED * clock.plain
+        if self._allowance.seconds < self._wanted and not is_free:
             return
         self._turn += 1
         self._step.probed = name
@@ -186,13 +208,21 @@ class OptimalController:
         if budget.nodes:
             budgets[i] = replace(budget, step={other: price for other, price in budget.step.items() if other != name})
         else:
-            budgets[i] = Budget(1, 1, None, {other: math.inf for other in self._beliefs if other != name})
+            budgets[i] = Budget(depth, depth, None, {other: math.inf for other in self._beliefs if other != name})
+
+    def _probe_depth(self, belief: Belief, clock: Clock) -> int:
+        """Return the least depth that pays if the source is very good."""
+        hoped = np.power(HOPED, np.arange(1, self._most + 1), dtype=np.float64)
+        gain = gains(hoped, belief.step_seconds, clock, clock.plain_rate)
+        return int((gain > 0).argmax()) or 1
 
     # ---- after a round
 
     def _settle(self, step: _Step, round: Round) -> None:
         for name, belief in self._beliefs.items():
             belief.took(round.spent.get(name))
+            if step.depth and belief.is_on:
+                belief.had(step.guessed.get(name, 0) / step.sequences)
         drafting, verifying, other = step.seconds
         is_sound = all(math.isfinite(s) and s >= 0 for s in step.seconds) and verifying > 0
         if not is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
@@ -204,12 +234,12 @@ class OptimalController:
         self._overhead.append(other if step.is_open else other + drafting)
         if step.is_open:
             self._extra.append(max(drafting - explained, 0.0))
-        overhead = _median(self._overhead)
+        overhead = median(self._overhead)
         plain = self.cost.at(step.sequences) + overhead
         predicted = self.cost.at(round.rows) + overhead
         if step.is_open:
             steps = {name: spent.steps for name, spent in round.spent.items() if name in self._beliefs}
-            predicted += _median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
+            predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
         real = min(drafting + verifying + other, OUTLIER * predicted)
         self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
         self._nodes += (step.drafted / step.sequences - self._nodes) / 8
@@ -234,6 +264,12 @@ class OptimalController:
         self._has_moved = abs(shift - before) > MOVED
 
 
-def _median(values: Iterable[float]) -> float:
-    found = sorted(values)
-    return found[len(found) // 2] if found else 0.0
+def _length(belief: Belief, survival: Probabilities, clock: Clock, rate: float) -> int:
+    """Return how deep a source pays; not deeper than it may start with, if so much pays as well."""
+    gain = gains(survival, belief.step_seconds, clock, rate)
+    best, start = int(gain.argmax()), belief.start + 1
+    if gain[best] < LEAST * clock.sequences:
+        return 0
+    if best >= start and gain[:start].max() > 0:
+        return int(gain[:start].argmax())
+    return best

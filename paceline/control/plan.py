@@ -42,10 +42,14 @@ class Clock:
         return np.asarray(self.forward - self.forward[0] + step * lengths + self.extra * (lengths > 0))
 
 
-def best_rate(survival: Probabilities, step: float, clock: Clock) -> float:
-    """Return max E(g) / T(g) in tokens per second, g = 0 included."""
-    tokens = clock.sequences * np.concatenate([[1.0], 1.0 + np.cumsum(survival)])
-    return float((tokens / (clock.plain + clock.added(step))).max())
+def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: float = 1.0) -> float:
+    """Return max E(g) / T(g) in tokens per second, g = 0 included.
+
+    Args:
+        share: of rounds in which there is anything to guess; the others are plain.
+    """
+    brought = clock.sequences * np.concatenate([[0.0], np.cumsum(survival)])
+    return float(((clock.sequences + share * brought) / (clock.plain + share * clock.added(step))).max())
 
 
 def gains(survival: Probabilities, step: float, clock: Clock, rate: float) -> Probabilities:

@@ -53,7 +53,9 @@ class Simulated:
             budgets = controller.budgets(views, Load(sequences, 0))
             drafts = [self.draft(budget) for budget in budgets]
             rows = sum(1 + count for count, _ in drafts)
-            steps = {s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources}
+            steps = {
+                s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources
+            }
             spent = {
                 s.name: Spent(steps[s.name], self.time(s.step * steps[s.name]))
                 for s in self.sources
@@ -80,7 +82,9 @@ class Simulated:
                     by_depth,
                 )
                 done += kept + 1
-                views[i] = View(i + rounds_from, np.zeros(len(views[i].tokens) + kept + 1, np.int32), views[i].params, prompt)
+                views[i] = View(
+                    i + rounds_from, np.zeros(len(views[i].tokens) + kept + 1, np.int32), views[i].params, prompt
+                )
                 controller.observe(views[i].id, round)
             self.depths.append(max(count for count, _ in drafts))
         self.tokens += done
@@ -132,7 +136,9 @@ def linear(slope):
 
 def cliff(rows):
     """OpenBLAS fp32 of the performance notes: 2.75 at two rows, then nearly flat."""
-    return float(np.interp(rows, [1, 2, 3, 4, 6, 8, 12, 16, 32, 64], [1, 2.75, 2.95, 2.95, 3.2, 3.21, 3.6, 3.7, 4.6, 7]))
+    return float(
+        np.interp(rows, [1, 2, 3, 4, 6, 8, 12, 16, 32, 64], [1, 2.75, 2.95, 2.95, 3.2, 3.21, 3.6, 3.7, 4.6, 7])
+    )
 
 
 def best_fixed(source, v, *, most=16, sequences=1):
