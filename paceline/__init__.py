@@ -72,8 +72,9 @@ def load(model: str | None = None, **settings: Any) -> LLM:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
         settings: what is left out takes its default from `paceline.config.LLMConfig`.
             draft: "off", "auto", "ngram", or a smaller model to draft with.
-            draft_tokens: how many tokens are guessed per round, 0 to 64.
-            control: who decides how much to guess: "fixed".
+            draft_tokens: how many tokens are guessed per round at most, 0 to 64.
+            control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
+                "confidence".
             verify: how guesses are checked: "coupled", "rejection", "block", "tree" or "greedy_tree"; lossy: "typical"
                 or "lenient:0.8". All but the first repeat a seed under control="fixed" only.
             threads: None is one per usable core.

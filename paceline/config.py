@@ -9,7 +9,7 @@ from paceline.errors import UsageError
 
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
-CONTROLS = ("fixed",)
+CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence")
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
 
@@ -19,12 +19,13 @@ class LLMConfig:
 
     `threads` None: one per usable core. `context` None: the model's own, at most 8192. `quant` repacks the target's
     linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's, which never changes the output.
+    `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
     """
 
     model: str = DEFAULT_MODEL
     draft: str = "auto"
-    draft_tokens: int = 4
-    control: str = "fixed"
+    draft_tokens: int = 16
+    control: str = "optimal"
     verify: str = "coupled"
     threads: int | None = None
     context: int | None = None

@@ -287,6 +287,8 @@ class Round:
     draft_seconds: float
     verify_seconds: float
     other_seconds: float
+    # By source, int32 [depth] each: whether it had guesses below what was accepted so far, and whether one was kept.
+    by_source_depth: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,8 @@ def measure(subject: Subject, options: argparse.Namespace, run: Json, console: C
     """Measure one model; `run` is filled as results come in, so that an interrupted run keeps them."""
     plan, progress = plan_of(options, subject.quick), Progress()
     progress.show("loading", subject.model)
-    llm = LLM(subject.model, draft=subject.draft, draft_tokens=max(plan.draft_tokens), threads=options.threads)
+    most = max(plan.draft_tokens)
+    llm = LLM(subject.model, draft=subject.draft, draft_tokens=most, control="fixed", threads=options.threads)
     model, drafter = llm.engine.parts.model, llm.engine.parts.drafter
     pool = new_pool(options.threads)
     session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, drafter)  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import paceline
+from paceline.hardware import cpu_model
 from paceline.kernels.native import choose_isa, native, usable_cores
 from paceline.types import Json
 
@@ -34,17 +35,6 @@ def describe() -> Json:
         },
         "commit": commit(),
     }
-
-
-def cpu_model() -> str:
-    """Return what the processor calls itself."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def commit() -> str:

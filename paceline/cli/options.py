@@ -52,7 +52,14 @@ Draft = Annotated[
         rich_help_panel=_DRAFT,
     ),
 ]
-DraftTokens = Annotated[int, typer.Option(help="Guesses a round; 0 is off.", metavar="K", rich_help_panel=_DRAFT)]
+DraftTokens = Annotated[
+    int,
+    typer.Option(
+        help="Guesses a round at most; exactly so many with --control fixed; 0 is off.",
+        metavar="K",
+        rich_help_panel=_DRAFT,
+    ),
+]
 DraftQuant = Annotated[
     str,
     typer.Option(help="Repack the draft model; never changes the output.", metavar="TYPE", rich_help_panel=_DRAFT),
@@ -68,7 +75,11 @@ Verify = Annotated[
 ]
 Control = Annotated[
     str,
-    typer.Option(help=f"Who decides how much to guess: {', '.join(CONTROLS)}.", metavar="NAME", rich_help_panel=_DRAFT),
+    typer.Option(
+        help=f"Who decides how much to guess: {', '.join(CONTROLS)}. The first one measures what pays on this machine.",
+        metavar="NAME",
+        rich_help_panel=_DRAFT,
+    ),
 ]
 MaxTokens = Annotated[int, typer.Option(help="Longest reply.", metavar="N", rich_help_panel=_DRAW)]
 Temperature = Annotated[

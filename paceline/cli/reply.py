@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, cast
 
 from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, fold, is_coloured, say
+from paceline.control.base import OFF as REFUSED
 
 if TYPE_CHECKING:
     from paceline.engine.completion import Completion
@@ -64,6 +65,8 @@ def summary(
         parts.append("the model ended at once")
     else:
         parts.append("speculation off" if not completion.setup.drafters else "nothing to guess from")
+    if completion.setup.drafters and completion.control_reason.startswith(REFUSED):
+        parts.append(completion.control_reason)
     if not completion.setup.lossless:
         parts.append("lossy")
     if limit:

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from paceline.types import Budget, Load, Round, View
 
+OFF = "drafting off"
+"""How a reason begins when nothing is drafted."""
+
 
 class Controller(Protocol):
     """Budgets before a round, what came of them after it."""

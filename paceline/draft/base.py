@@ -48,6 +48,7 @@ class Loaded:
     model: Model
     tokenizer: Tokenizer
     context: int
+    identity: str = ""  # tells its file from others; empty for a model without one
 
 
 @dataclass(frozen=True, slots=True)

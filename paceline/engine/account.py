@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.engine.batch import Part
-from paceline.types import Draft, Event, Round, Spent, Verdict
+from paceline.types import Draft, Event, Ints, Round, Spent, Verdict
 
 
 def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -29,6 +29,7 @@ def round_of(
     """Return what a round did to one sequence; `seconds` are those of drafting, of the target, and the rest."""
     drafted = accepted = np.zeros(0, np.int32)
     by_source: dict[str, tuple[int, int]] = {}
+    by_depth: dict[str, tuple[Ints, Ints]] = {}
     if verdict is not None:
         drafted = np.bincount(share.draft.tree.depths(), minlength=1)[1:].astype(np.int32)
         accepted = np.zeros_like(drafted)
@@ -39,8 +40,29 @@ def round_of(
             for i, name in enumerate(names)
             if (guessed == i).any()
         }
+        by_depth = tested(share.draft, verdict, names)
     is_cut = event.finish_reason is not None
-    return Round(drafted, accepted, by_source, len(event.tokens), is_cut, rows, spent, *seconds)
+    return Round(drafted, accepted, by_source, len(event.tokens), is_cut, rows, spent, *seconds, by_depth)
+
+
+def tested(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[Ints, Ints]]:
+    """Return, by source, int32 [depth] of 0 and 1: where the target's choice was put to its guesses, and where it fell
+    on one of them. A guess below a refused one was never put to the test.
+    """
+    kept = verdict.nodes
+    place = {node: depth for depth, node in enumerate((0, *kept))}
+    sources = draft.source.tolist()
+    found: dict[str, tuple[Ints, Ints]] = {}
+    for node, parent in enumerate(draft.tree.parents.tolist()):
+        depth = place.get(parent)
+        if depth is not None:
+            pair = found.setdefault(
+                names[sources[node]], (np.zeros(len(kept) + 1, np.int32), np.zeros(len(kept) + 1, np.int32))
+            )
+            pair[0][depth] = 1
+            if depth < len(kept) and kept[depth] == node:
+                pair[1][depth] = 1
+    return found
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ class Completion:
     sources: tuple[str, ...] = field(default=(), repr=False)
     is_cut: bool = False
     logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
+    control_reason: str = ""  # why so much was drafted, in a sentence
 
     @property
     def tokens_per_second(self) -> float:
@@ -82,6 +83,7 @@ class Completion:
                 "acceptance_length": tally.acceptance_length,
                 "accepted_per_position": tally.accepted_per_position,
                 "by_source": tally.by_source,
+                "control_reason": self.control_reason,
             },
             "timing": {
                 "load_seconds": timing.load_seconds,

@@ -14,11 +14,13 @@ import numpy as np
 
 from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
+from paceline.control.optimal import OptimalController
 from paceline.draft.base import Loaded
 from paceline.engine.account import Tally
+from paceline.engine.calibrate import calibrated
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
-from paceline.engine.loading import CONTROLLERS, load_drafter, load_target, verifier_of
+from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, verifier_of
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
@@ -81,7 +83,8 @@ class LLM:
         self.context = self._target.context
         drafter = load_drafter(self.config, self._target, pool, progress=progress)
         verifier = verifier_of(self.config)
-        controller = CONTROLLERS[self.config.control](self.config.draft_tokens)
+        controller = load_controller(self.config, self._target, drafter, pool, progress=progress)
+        self._pool = pool
         self.engine = Engine(
             self._target.model,
             self.tokenizer,
@@ -160,7 +163,7 @@ class LLM:
                 self._stop(record)
                 self._latest = [*ids, *record.tokens]
 
-        return Reply(events(), lambda: record.completion(self.setup, self.load_seconds))
+        return Reply(events(), lambda: self._completion(record))
 
     def chat(
         self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
@@ -251,13 +254,29 @@ class LLM:
         finally:
             for record in records:
                 self._stop(record)
-        return [record.completion(self.setup, self.load_seconds) for record in records]
+        return [self._completion(record) for record in records]
+
+    def _completion(self, record: _Record) -> Completion:
+        return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
     def _start(self, record: _Record) -> None:
         with self._lock:
             self._sweep()
+            self.engine.check(record.request)
+            self._measure_again()
             self.engine.add(record.request)
             self._records[record.id] = record
+
+    def _measure_again(self) -> None:
+        """Calibrate anew, between requests, once rounds have taken another time than was measured for long."""
+        parts = self.engine.parts
+        if (
+            isinstance(parts.controller, OptimalController)
+            and parts.controller.cost.has_drifted
+            and self.engine.is_idle
+        ):
+            key = calibration_key(self.config, self._target, self._pool)
+            parts.controller.renew(calibrated(self._target.model, parts.drafter, key, again=True).cost)
 
     def _next(self, record: _Record) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""
@@ -330,7 +349,7 @@ class _Record:
         if self.first is None and event.tokens:
             self.first = self.last
 
-    def completion(self, setup: Setup, load_seconds: float) -> Completion:
+    def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
         first = self.last if self.first is None else self.first
         tally = self.tally
         timing = Timing(
@@ -352,4 +371,5 @@ class _Record:
             tuple(self.sources),
             self.is_cut,
             None if self.request.params.logprobs is None else tuple(self.logprobs),
+            control_reason,
         )

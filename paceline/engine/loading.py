@@ -14,12 +14,18 @@ import paceline.draft.recycle
 import paceline.draft.suffix  # noqa: F401  (register their names)
 from paceline.config import LLMConfig, parse_verify
 from paceline.control.base import Controller
+from paceline.control.confidence import ConfidenceController
+from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
+from paceline.control.optimal import OptimalController
+from paceline.control.schedule import ScheduleController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
+from paceline.engine.calibrate import calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
+from paceline.kernels.native import choose_isa
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
@@ -39,7 +45,12 @@ VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "greedy_tree": GreedyTreeVerifier,
     "typical": TypicalVerifier,
 }
-CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": FixedController}
+CONTROLLERS: dict[str, Callable[[int], Controller]] = {
+    "fixed": FixedController,
+    "ema": EmaController,
+    "schedule": ScheduleController,
+    "confidence": ConfidenceController,
+}
 
 
 def verifier_of(config: LLMConfig) -> Verifier:
@@ -72,7 +83,7 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
             model = NativeModel(file, pool, quant=quant, progress=report)
     finally:
         file.close()
-    return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT))
+    return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT), identity(path))
 
 
 def read_tokenizer(file: ModelFile) -> Tokenizer:
@@ -126,6 +137,31 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
     return ModelDrafter(
         draft.model, context=min(draft.context, target.context), slots=config.slots, name=label, draws=setting.draws
     )
+
+
+def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any, *, progress: bool) -> Controller:
+    """Return the controller that `config.control` names; the optimal one measures this machine first, once.
+
+    Where there is nothing to draft with, nothing is measured.
+    """
+    if config.control != "optimal":
+        return CONTROLLERS[config.control](config.draft_tokens)
+    if not drafter.sources or not config.draft_tokens:
+        return FixedController(0)
+    found = calibrated(target.model, drafter, calibration_key(config, target, pool), progress=progress)
+    return OptimalController(found.cost, drafter.sources, most=config.draft_tokens, step_seconds=found.step_seconds)
+
+
+def calibration_key(config: LLMConfig, target: Loaded, pool: Any) -> dict[str, str]:
+    """Return what measured times depend on: both models' files, how they are packed, and this machine."""
+    drafts = [identity(path) for name in config.draft.split(",") if (path := Path(name)).exists()]
+    return {
+        "model": target.identity,
+        "quant": config.quant,
+        "draft": " ".join([config.draft, *drafts]),
+        "draft_quant": config.draft_quant,
+        **machine_key(pool.threads, choose_isa()),
+    }
 
 
 def check_vocabularies(target: Loaded, draft: Loaded) -> None:

@@ -35,6 +35,7 @@ CONTRACT = {
         "acceptance_length": float,
         "accepted_per_position": list,
         "by_source": dict,
+        "control_reason": str,
     },
     "timing": {
         "load_seconds": float,

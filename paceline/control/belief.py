@@ -1,0 +1,116 @@
+"""What is believed of one source of guesses: how often it is right, depth by depth, and what a step of it takes.
+
+Knows counts and seconds only. A depth that was hardly tried is believed to be like the others of its source, and a
+source that was never tried to be good: a few cheap rounds tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from paceline.control.numbers import median
+from paceline.types import Ints, Probabilities, Spent
+
+PRIOR, PRIOR_WEIGHT = 0.7, 2.0  # right so often, as if seen so often, before anything was
+DECAY = 0.98  # of an observation's weight with each that follows it
+FADE = 0.997  # of a depth's weight with each round, so that one given up is tried again some day
+SHRINK = 3.0  # observations that the source's own average is worth at each depth
+DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
+REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
+WINDOW = 9  # rounds that a step's seconds are the median of
+
+
+class Belief:
+    """One source.
+
+    Args:
+        depth: the deepest guess that is told apart.
+        step_seconds: of one step, as calibrated; `None` while nothing says that it takes time.
+    """
+
+    def __init__(self, name: str, depth: int, *, step_seconds: float | None = None) -> None:
+        self.name = name
+        self._right, self._tested = PRIOR * PRIOR_WEIGHT, PRIOR_WEIGHT
+        self._right_at, self._tested_at = np.zeros(depth), np.zeros(depth)
+        self._steps = deque[float]([step_seconds] * 4 if step_seconds else [], maxlen=WINDOW)
+        self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
+        self.step_seconds = median(self._steps)  # 0 if it takes no time
+        self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
+        self._kept_ever = 0
+        self._ran = False
+        self.is_on = True
+        self.tried = 0
+
+    @property
+    def rate(self) -> float:
+        """How often it is right, all depths together."""
+        return self._right / self._tested
+
+    @property
+    def is_costly(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def start(self) -> int:
+        """How deep it may go so far: slowly until it was right a few times."""
+        return 1 + 2 * self._kept_ever
+
+    def survival(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [depth]: how likely a chain is still right at each depth.
+
+        Args:
+            hope: how many standard errors to add to each rate.
+        """
+        weight = self._tested_at + SHRINK
+        rates = (self._right_at + SHRINK * self.rate) / weight
+        if hope:
+            rates = np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0)
+        return np.cumprod(rates, dtype=np.float64)
+
+    def observe(self, tested: Ints, kept: Ints, *, censored: bool) -> None:
+        """Count a round's guesses by depth; of one that was cut, only those kept."""
+        self._right_at *= FADE
+        self._tested_at *= FADE
+        last = len(self._tested_at) - 1
+        for depth in np.flatnonzero(tested).tolist():
+            right = float(kept[depth] > 0)
+            if censored and not right:
+                continue
+            at = min(depth, last)
+            self._right, self._tested = DECAY * self._right + right, DECAY * self._tested + 1
+            self._right_at[at] = DECAY * self._right_at[at] + right
+            self._tested_at[at] = DECAY * self._tested_at[at] + 1
+            self._kept_ever += int(right)
+            self.tried += 1
+
+    def had(self, share: float) -> None:
+        """Count for which share of the sequences of a round it had anything to guess."""
+        self.share += (share - self.share) / REMEMBERED
+
+    def took(self, spent: Spent | None) -> None:
+        """Learn what a step takes; `None` if it did not run.
+
+        After a pause a source reads what it missed as well, so then only good news is believed.
+        """
+        ran_before, self._ran = self._ran, spent is not None
+        if spent is None or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
+            return
+        seconds = spent.seconds / spent.steps
+        if not self._is_warm:
+            self._is_warm = True
+        elif not self._steps or ran_before or seconds < self.step_seconds:
+            self._steps.append(seconds)
+            self.step_seconds = median(self._steps)
+
+    def turn(self, *, on: bool) -> None:
+        """Use it or not; what spoke against it counts for less from then on."""
+        self.is_on = on
+        if not on and self._tested > DOUBTED:
+            for_all, at = DOUBTED / self._tested, self._tested_at
+            self._right, self._tested = self._right * for_all, DOUBTED
+            factor = np.minimum(1.0, 1.0 / np.maximum(at, 1e-9))
+            self._right_at *= factor
+            at *= factor

@@ -1,0 +1,48 @@
+"""Stop drafting where the drafter is unsure: a floor under the value of a node, steered to a share of guesses kept.
+
+The floor is a price that is the same for every node. Steering as in AdaEDL (2410.18351); the first floor is that of
+Hugging Face's assisted generation. Knows nothing of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.types import Budget, Load, Round, View
+
+FLOOR = 0.4  # of the first round
+TARGET = 0.8  # share of guesses to be kept
+KEEP = 0.9  # of the average with each round
+STEP = 0.01  # that the floor moves with each round
+LEAST, HIGHEST = 0.05, 0.95
+
+
+class ConfidenceController:
+    """Up to `most` guesses, each at least as likely to be kept as the floor says."""
+
+    def __init__(self, most: int, *, target: float = TARGET) -> None:
+        self._most, self._target = most, target
+        self.floor, self.average = FLOOR, target
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"guesses at least {100 * self.floor:.0f} % sure, so that {100 * self._target:.0f} % are kept; "
+            f"of late {100 * self.average:.0f} % were"
+        )
+
+    def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
+        price = self.floor * np.arange(self._most + 1, dtype=np.float64)
+        return [Budget(self._most, self._most, price)] * len(views)
+
+    def observe(self, sequence_id: int, round: Round) -> None:
+        """Raise the floor while too few guesses are kept, lower it while more are than need be."""
+        drafted = int(round.drafted.sum())
+        if round.censored or round.committed == 0:
+            return
+        if drafted:
+            self.average = KEEP * self.average + (1 - KEEP) * int(round.accepted.sum()) / drafted
+        rises = drafted > 0 and self.average < self._target  # a floor under which nothing is drafted must come down
+        self.floor = min(max(self.floor + (STEP if rises else -STEP), LEAST), HIGHEST)

@@ -1,0 +1,147 @@
+"""What a forward of the target with M rows takes on this machine: measured once, corrected while it runs.
+
+Knows rows and seconds only. Between the measured points seconds are interpolated, beyond them extended; what rounds
+really take corrects them point by point with medians, so that one disturbed round means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from paceline.control.numbers import median
+from paceline.types import Json, Probabilities
+
+WINDOW = 9  # observations a correction is the median of
+FRESH = 512  # observations after which a point's correction is forgotten, unless it is seen again
+DRIFT = math.log(1.3)  # from here on reality is another one
+PATIENCE = 256  # observations in a row that must say so
+
+
+class CostTable:
+    """Seconds of a forward by its rows.
+
+    Args:
+        measured: rows -> seconds, at least one; made monotone by the closest rising curve.
+    """
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        points = sorted((int(rows), float(seconds)) for rows, seconds in measured.items())
+        sound = all(rows >= 1 and math.isfinite(seconds) and seconds > 0 for rows, seconds in points)
+        if not points or not sound:
+            raise ValueError(f"a cost table needs rows from 1 on and seconds above 0, got {dict(measured)}")
+        self.rows = np.array([rows for rows, _ in points])
+        self.base = rising([seconds for _, seconds in points])
+        self._knots = self.rows.tolist()
+        self._shifts = [0.0] * len(points)  # the medians of what was seen
+        self._seen = [deque[float](maxlen=WINDOW) for _ in points]  # log(observed / measured)
+        self._when = [-FRESH] * len(points)
+        self._count = self._off = 0
+        self._now: Probabilities | None = self.base
+
+    def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
+        """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
+        asked, knots, now = np.asarray(rows, np.float64), self.rows, self._current()
+        found = np.interp(asked, knots, now)
+        if asked.size and asked.max() > knots[-1]:
+            slope = (now[-1] - now[-2]) / (knots[-1] - knots[-2]) if len(knots) > 1 else 0.0
+            found += slope * np.maximum(asked - knots[-1], 0)
+        return np.asarray(np.where(asked > 0, found, 0.0))
+
+    def at(self, rows: int) -> float:
+        """Return the seconds of one forward."""
+        if rows > self._knots[-1]:
+            return float(self.seconds([rows])[0])
+        return float(np.interp(rows, self.rows, self._current()))
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Correct the nearest point by what a forward really took; what cannot be is ignored."""
+        if not (math.isfinite(seconds) and seconds > 0) or not 0 < rows <= 2 * self._knots[-1]:
+            return
+        knot = self._nearest(rows)
+        # As measured, not as corrected: a correction must not feed on itself.
+        measured = self._measured(rows)
+        seen = self._seen[knot]
+        if self._count - self._when[knot] >= FRESH:
+            seen.clear()
+        seen.append(math.log(seconds / measured))
+        self._count += 1
+        self._when[knot] = self._count
+        self._now = None
+        self._shifts[knot] = median(seen)
+        self._off = self._off + 1 if abs(self._shifts[knot]) > DRIFT else 0
+
+    def doubt(self, rows: int) -> None:
+        """Forget what was seen of forwards with about so many rows, so that the next one says it anew."""
+        knot = self._nearest(rows)
+        self._seen[knot].clear()
+        self._when[knot] = self._count - FRESH
+
+    def age(self, rows: int) -> int:
+        """Return how many observations ago a forward with about so many rows was seen last, at most `FRESH`."""
+        return min(self._count - self._when[self._nearest(rows)], FRESH)
+
+    def correction(self, rows: int) -> float:
+        """Return seconds now / as measured for so many rows."""
+        return self.at(rows) / self._measured(rows)
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether reality has been more than 30 % off what was measured for long: measure again."""
+        return self._off >= PATIENCE
+
+    def to_json(self) -> Json:
+        """Return the table as measured."""
+        return {str(rows): seconds for rows, seconds in zip(self._knots, self.base.tolist(), strict=True)}
+
+    @staticmethod
+    def from_json(value: object) -> CostTable:
+        """Read a table.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not isinstance(value, dict):
+            raise ValueError(f"a cost table is an object of rows and seconds, got {value!r:.40}")
+        try:
+            return CostTable({int(rows): float(seconds) for rows, seconds in value.items()})
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def _measured(self, rows: int) -> float:
+        return float(np.interp(rows, self.rows, self.base))
+
+    def _nearest(self, rows: int) -> int:
+        at = min(bisect_left(self._knots, rows), len(self._knots) - 1)
+        if at and rows * rows < self._knots[at] * self._knots[at - 1]:  # nearer by ratio, not by difference
+            at -= 1
+        return at
+
+    def _current(self) -> Probabilities:
+        if self._now is None:
+            self._now = self._corrected()
+        return self._now
+
+    def _corrected(self) -> Probabilities:
+        """Return the seconds at the measured points: elsewhere than seen of late, the neighbours' hold."""
+        fresh = [i for i, when in enumerate(self._when) if self._count - when < FRESH and self._seen[i]]
+        if not fresh:
+            return self.base
+        shift = np.interp(np.arange(len(self._knots)), fresh, [self._shifts[i] for i in fresh])
+        return np.asarray(np.maximum.accumulate(self.base * np.exp(shift)))
+
+
+def rising(values: Sequence[float]) -> Probabilities:
+    """Return the nearest curve that never falls (least squares; pool adjacent violators)."""
+    blocks: list[tuple[float, int]] = []
+    for value in values:
+        block = (float(value), 1)
+        while blocks and blocks[-1][0] > block[0]:
+            mean, count = blocks.pop()
+            block = ((mean * count + block[0] * block[1]) / (count + block[1]), count + block[1])
+        blocks.append(block)
+    return np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])

@@ -1,0 +1,275 @@
+"""Draft as much as pays on this machine, nothing included: the default.
+
+Knows what forwards take (`CostTable`), how often each source is right at each depth and what a step of it takes
+(`Belief`). Every round it works out the long-run rate R to be had and prices rows and steps at R (threshold stopping:
+SpecDec++ 2405.19715; the whole batch: SmartSpec 2406.14066). A source that does not pay is left out before it runs, and
+tried again now and then, for less than a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paceline.control.allowance import MOST, Allowance
+from paceline.control.belief import Belief
+from paceline.control.cost import CostTable
+from paceline.control.ledger import OUTLIER, Ledger
+from paceline.control.numbers import median
+from paceline.control.plan import Clock, best_rate, gains
+from paceline.control.reason import Outlook, explain
+from paceline.types import Budget, Load, Probabilities, Round, View
+
+NOTHING = Budget(0, 0)
+HOPE = 0.25  # standard errors in favour of a source that takes no time
+MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
+BETWEEN = 128  # rounds between two such checks
+HOPED = 0.95  # what a probe that needs depth is laid out for
+UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
+LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
+HOLDS = 16  # rounds for which a decision to draft nothing holds
+
+
+@dataclass(slots=True)
+class _Step:
+    """A round in the making: what its sequences have said so far."""
+
+    sequences: int
+    is_open: bool = False  # somebody may draft
+    depth: int = 0  # and how deep, probes aside
+    probed: str = ""
+    kept: int = 0
+    drafted: int = 0
+    guessed: dict[str, int] = field(default_factory=dict)  # by source: sequences that it had a guess for
+    tokens: int = 0
+    seen: int = 0
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
+
+
+class OptimalController:
+    """Decides by measured cost and observed acceptance.
+
+    Args:
+        sources: the drafter's.
+        step_seconds: of one step of those that take time, as calibrated; others are found out.
+        most: nodes and depth that no budget exceeds.
+    """
+
+    def __init__(
+        self, cost: CostTable, sources: Sequence[str], *, most: int, step_seconds: Mapping[str, float] | None = None
+    ) -> None:
+        known = step_seconds or {}
+        self.cost, self._most = cost, most
+        self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
+        self._ledger, self._allowance = Ledger(), Allowance()
+        self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
+        self._nodes = 0.0  # drafted by a sequence in a round of late
+        self._read: dict[int, int] = {}  # by sequence: its length when it was last drafted for
+        self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
+        self._knows_plain = self._has_moved = False
+        self._since_check = BETWEEN
+        self._turn = 0
+        self._wanted = 0.0  # seconds that the next probe would take
+        self._step = _Step(0)
+        self._clock, self._rate = Clock(0, np.ones(1)), 0.0
+        self._lengths: dict[str, int] = {}
+        self._decided = 0  # rounds ago
+        self._outlook = Outlook()
+
+    @property
+    def reason(self) -> str:
+        """Say what it does, and the numbers that made it so."""
+        return explain(self._outlook)
+
+    def renew(self, cost: CostTable) -> None:
+        """Go by another table from now on; what is known of the sources stays."""
+        self.cost, self._decided = cost, HOLDS
+        self._knows_plain = self._has_moved = False
+        self._shifts.clear()
+
+    def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
+        """Return one budget per sequence: the same for all, except in a probe."""
+        count = len(views)
+        self._step = step = _Step(count)
+        if not count or not self._most or not self._beliefs:
+            return [NOTHING] * count
+        if not self._is_settled(count):
+            self._decide(count)
+        clock, rate, lengths = self._clock, self._rate, self._lengths
+        depth = 0 if self._ledger.is_paused else max(lengths.values())
+        if depth and self._is_doubtful(count):
+            return [NOTHING] * count
+        step.depth = depth
+        budgets = [self._budget(clock, rate, lengths, depth)] * count
+        if not self._ledger.is_paused and (waiting := [name for name, length in lengths.items() if not length]):
+            self._probe(waiting, views, budgets, clock)
+        step.is_open = any(budget.nodes for budget in budgets)
+        if step.is_open:
+            drafted = zip(views, budgets, strict=True)
+            self._read = {v.id: len(v.tokens) if b.nodes else self._read.get(v.id, 0) for v, b in drafted}
+        return budgets
+
+    def observe(self, sequence_id: int, round: Round) -> None:
+        """Learn from a round of one sequence; the last one of a step settles it."""
+        step = self._step
+        for name, (tested, kept) in round.by_source_depth.items():
+            belief = self._beliefs.get(name)
+            if belief is not None:
+                self._decided = HOLDS
+                belief.observe(tested, kept, censored=round.censored)
+                step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
+                step.kept += int(kept.sum()) if name == step.probed else 0
+        step.drafted += int(round.drafted.sum())
+        step.tokens += round.committed
+        step.seen += 1
+        for i, seconds in enumerate((round.draft_seconds, round.verify_seconds, round.other_seconds)):
+            step.seconds[i] += seconds
+        if step.seen == step.sequences:
+            self._settle(step, round)
+
+    # ---- before a round
+
+    def _is_settled(self, count: int) -> bool:
+        """Whether nothing was drafted since it was decided to draft nothing: then that holds for some rounds."""
+        self._decided += 1
+        return self._decided < HOLDS and self._clock.sequences == count and not any(self._lengths.values())
+
+    def _decide(self, count: int) -> None:
+        """Find the rate to be had, in tokens per second, and how deep each source pays at that rate, if at all."""
+        forward = self.cost.seconds(count * np.arange(1, self._most + 2))
+        clock = Clock(count, forward, median(self._overhead), median(self._extra))
+        beliefs = self._beliefs.values()
+        survivals = {b.name: b.survival(hope=0.0 if b.is_costly else HOPE) for b in beliefs}
+        rate = clock.plain_rate * self._ledger.speedup
+        for belief in beliefs:
+            rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
+        lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+        if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
+            rate = clock.plain_rate
+            lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+        for belief in beliefs:
+            belief.turn(on=lengths[belief.name] > 0)
+        self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
+        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
+
+    def _budget(self, clock: Clock, rate: float, lengths: Mapping[str, int], depth: int) -> Budget:
+        if not depth:
+            return NOTHING
+        others = clock.sequences - 1
+        costly = [lengths[b.name] for b in self._beliefs.values() if b.is_costly]
+        rows = 1 + others + round(others * max([self._nodes, *costly]))
+        price = self._price(rows, clock, rate)
+        return Budget(self._most, depth, price, self._step_prices(clock, rate, lengths))
+
+    def _price(self, rows: int, clock: Clock, rate: float) -> Probabilities:
+        seconds = self.cost.seconds(np.arange(rows, rows + self._most + 1))
+        price = rate * (seconds - seconds[0])
+        price[1:] += rate * clock.extra / clock.sequences
+        return np.asarray(price)
+
+    def _step_prices(self, clock: Clock, rate: float, lengths: Mapping[str, int]) -> dict[str, float]:
+        """Return what a step costs each sequence, which share it; no price is high enough for what does not pay."""
+        return {
+            b.name: rate * b.step_seconds / clock.sequences if lengths[b.name] else math.inf
+            for b in self._beliefs.values()
+            if b.is_costly or not lengths[b.name]
+        }
+
+    def _is_doubtful(self, count: int) -> bool:
+        """Whether verifying takes another time than when a plain round was last seen: one more tells if all does."""
+        self._since_check += 1
+        if not self._has_moved or self._since_check < BETWEEN:
+            return False
+        self._since_check, self._has_moved = 0, False
+        self.cost.doubt(count)
+        return True
+
+    def _probe(self, waiting: Sequence[str], views: Sequence[View], budgets: list[Budget], clock: Clock) -> None:
+        """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
+        name = waiting[self._turn % len(waiting)]
+        lags = [len(view.tokens) - self._read.get(view.id, 0) for view in views]
+        i = int(np.argmin(lags))
+        belief = self._beliefs[name]
+        depth = self._probe_depth(belief, clock)
+        # A source that paused reads what it missed.
+        reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
+        added = clock.added(belief.step_seconds)[depth] / clock.sequences
+        self._wanted = float(added) + belief.step_seconds * reading
+        is_free = not belief.tried and added < UNTRIED * clock.plain
+        if self._allowance.seconds < self._wanted and not is_free:
+            return
+        self._turn += 1
+        self._step.probed = name
+        budget = budgets[i]
+        if budget.nodes:
+            budgets[i] = replace(budget, step={other: price for other, price in budget.step.items() if other != name})
+        else:
+            budgets[i] = Budget(depth, depth, None, {other: math.inf for other in self._beliefs if other != name})
+
+    def _probe_depth(self, belief: Belief, clock: Clock) -> int:
+        """Return the least depth that pays if the source is very good."""
+        hoped = np.power(HOPED, np.arange(1, self._most + 1), dtype=np.float64)
+        gain = gains(hoped, belief.step_seconds, clock, clock.plain_rate)
+        return int((gain > 0).argmax()) or 1
+
+    # ---- after a round
+
+    def _settle(self, step: _Step, round: Round) -> None:
+        for name, belief in self._beliefs.items():
+            belief.took(round.spent.get(name))
+            if step.depth and belief.is_on:
+                belief.had(step.guessed.get(name, 0) / step.sequences)
+        drafting, verifying, other = step.seconds
+        is_sound = all(math.isfinite(s) and s >= 0 for s in step.seconds) and verifying > 0
+        if not is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
+            if step.probed:
+                self._allowance.settle(self._wanted, hit=False)
+            return
+        self.cost.observe(round.rows, verifying)
+        explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
+        self._overhead.append(other if step.is_open else other + drafting)
+        if step.is_open:
+            self._extra.append(max(drafting - explained, 0.0))
+        overhead = median(self._overhead)
+        plain = self.cost.at(step.sequences) + overhead
+        predicted = self.cost.at(round.rows) + overhead
+        if step.is_open:
+            steps = {name: spent.steps for name, spent in round.spent.items() if name in self._beliefs}
+            predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
+        real = min(drafting + verifying + other, OUTLIER * predicted)
+        self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
+        self._nodes += (step.drafted / step.sequences - self._nodes) / 8
+        self._watch(step, round.rows)
+        self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
+        if step.probed:
+            lost = (
+                drafting if not step.depth else round.spent[step.probed].seconds if step.probed in round.spent else 0.0
+            )
+            lost += 0.0 if step.depth else self.cost.at(round.rows) - self.cost.at(step.sequences)
+            gained = step.kept * plain / step.sequences
+            self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
+
+    def _watch(self, step: _Step, rows: int) -> None:
+        """Note whether what verifying takes has moved since a plain round was seen."""
+        if not step.drafted:
+            self._shifts.clear()
+            self._knows_plain, self._has_moved = True, False
+            return
+        shift = math.log(self.cost.correction(rows))
+        before = self._shifts.setdefault(rows, shift if self._knows_plain else 0.0)
+        self._has_moved = abs(shift - before) > MOVED
+
+
+def _length(belief: Belief, survival: Probabilities, clock: Clock, rate: float) -> int:
+    """Return how deep a source pays; not deeper than it may start with, if so much pays as well."""
+    gain = gains(survival, belief.step_seconds, clock, rate)
+    best, start = int(gain.argmax()), belief.start + 1
+    if gain[best] < LEAST * clock.sequences:
+        return 0
+    if best >= start and gain[:start].max() > 0:
+        return int(gain[:start].argmax())
+    return best

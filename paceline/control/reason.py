@@ -1,0 +1,75 @@
+"""Why so much was drafted, in a sentence for people with the numbers that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.control.base import OFF
+from paceline.control.belief import Belief
+from paceline.control.ledger import Ledger
+from paceline.control.plan import Clock, break_even
+from paceline.types import Probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the latest decision was made of; lengths and survivals by source."""
+
+    clock: Clock | None = None
+    rate: float = 0.0
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    survivals: Mapping[str, Probabilities] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def explain(outlook: Outlook) -> str:
+    """Say what was chosen and why; empty before anything was."""
+    clock = outlook.clock
+    if clock is None:
+        return ""
+    if outlook.ledger.is_paused:
+        return f"{OFF} for a while: with it, decoding ran at {outlook.ledger.loss:.2f} of its plain speed"
+    on = [name for name, length in outlook.lengths.items() if length]
+    off = [_refusal(outlook, clock, name) for name, length in outlook.lengths.items() if not length]
+    if not on:
+        return f"{OFF}: {'; '.join(off)}"
+    deepest = max(on, key=lambda name: outlook.lengths[name])
+    return "; ".join([_choice(outlook, clock, deepest), *(f"without {text}" for text in off)])
+
+
+def _choice(outlook: Outlook, clock: Clock, name: str) -> str:
+    belief, length = outlook.beliefs[name], outlook.lengths[name]
+    said = f"{length} token{'' if length == 1 else 's'} a round: {name} {_record(belief)}"
+    if length >= len(clock.forward) - 1:
+        return f"{said}; no more were asked for"
+    seconds = clock.added(belief.step_seconds)
+    added = float(outlook.survivals[name][length])
+    cost = outlook.rate * float(seconds[length + 1] - seconds[length]) / clock.sequences
+    if added > cost and length == belief.start:
+        return f"{said}; more once it has proved right"
+    return f"{said}; the {_ordinal(length + 1)} would add {added:.2f} tokens and cost {cost:.2f}"
+
+
+def _refusal(outlook: Outlook, clock: Clock, name: str) -> str:
+    belief = outlook.beliefs[name]
+    needed = break_even(belief.step_seconds, clock, outlook.rate)
+    bar = f"break-even {100 * needed:.0f} %" if needed <= 1 else "no guess could pay for itself"
+    added = clock.added(0.0)
+    row = float(np.diff(added)[0]) / clock.plain if len(added) > 1 else 0.0
+    step = f"a step costs {belief.step_seconds / clock.plain:.2f} of a plain token and " if belief.is_costly else ""
+    return f"{name} {_record(belief)}; {step}checking one more costs {row:.2f} of a plain token; {bar}"
+
+
+def _record(belief: Belief) -> str:
+    if not belief.tried:
+        return f"is untried and taken to be right {100 * belief.rate:.0f} % of the time"
+    return f"is right {100 * belief.rate:.0f} % of the time"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

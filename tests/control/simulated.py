@@ -1,0 +1,150 @@
+"""An engine without a model: chance decides what is accepted, a formula what it takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.draft.grow import worth
+from paceline.types import Load, Round, SamplingParams, Spent, View
+
+PLAIN = 0.02  # seconds of a forward of one row
+
+
+@dataclass
+class Source:
+    """A drafter of chains. `alpha` maps a depth from 0 on to how often it is right there; `step` is in plain tokens.
+
+    `heeds` prices: another guess is made only if it pays by `alpha`; else it drafts as deep as it may.
+    `there` is how often it has something to guess at all.
+    """
+
+    name: str
+    alpha: Callable[[int], float]
+    step: float = 0.0
+    heeds: bool = False
+    there: float = 1.0
+
+
+@dataclass
+class Simulated:
+    """Plays rounds; times are in seconds, with `noise` (log-normal) and now and then a hiccup of ten times."""
+
+    sources: list
+    v: Callable[[int], float]
+    noise: float = 0.0
+    hiccups: float = 0.0
+    hidden: float = 0.0  # seconds of a drafting round that no part reports, as a share of a plain token
+    seed: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    depths: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.chance = np.random.default_rng(self.seed)
+        self.last = {source.name: [] for source in self.sources}
+
+    def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20):
+        """Play until every sequence has so many tokens more; return the speed-up over plain decoding."""
+        views = [View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(), prompt) for i in range(sequences)]
+        done, spent_before, tokens_before = 0, self.seconds, self.tokens
+        while done < tokens * sequences:
+            budgets = controller.budgets(views, Load(sequences, 0))
+            drafts = [self.draft(budget) for budget in budgets]
+            rows = sum(1 + count for count, _ in drafts)
+            steps = {
+                s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources
+            }
+            spent = {
+                s.name: Spent(steps[s.name], self.time(s.step * steps[s.name]))
+                for s in self.sources
+                if s.step and steps[s.name]
+            }
+            drafting = sum(one.seconds for one in spent.values())
+            verifying = self.time(self.v(rows))
+            other = 0.01 * PLAIN
+            self.seconds += drafting + verifying + other + self.hidden * PLAIN * (rows > sequences)
+            self.rounds += 1
+            for i, (count, by_source) in enumerate(drafts):
+                kept, by_depth = self.verify(count, by_source)
+                round = Round(
+                    np.ones(count, np.int32),
+                    (np.arange(count) < kept).astype(np.int32),
+                    {},
+                    kept + 1,
+                    False,
+                    rows,
+                    spent,
+                    drafting / sequences,
+                    verifying / sequences,
+                    (other + self.hidden * PLAIN * (rows > sequences)) / sequences,
+                    by_depth,
+                )
+                done += kept + 1
+                views[i] = View(
+                    i + rounds_from, np.zeros(len(views[i].tokens) + kept + 1, np.int32), views[i].params, prompt
+                )
+                controller.observe(views[i].id, round)
+            self.depths.append(max(count for count, _ in drafts))
+        self.tokens += done
+        disturbed = np.exp(self.noise**2 / 2) * (1 + 9 * self.hiccups)
+        plain = (self.v(sequences) * disturbed + 0.01) * PLAIN
+        return (self.tokens - tokens_before) / sequences * plain / (self.seconds - spent_before)
+
+    def time(self, plain_tokens):
+        factor = np.exp(self.noise * self.chance.standard_normal()) if self.noise else 1.0
+        if self.hiccups and self.chance.random() < self.hiccups:
+            factor *= 10
+        return plain_tokens * PLAIN * factor
+
+    def draft(self, budget):
+        """One chain by the first source that has anything to guess: (nodes, steps by source)."""
+        for source in self.sources:
+            price = budget.step.get(source.name, 0.0)
+            most = min(budget.nodes, budget.depth)
+            if most == 0 or price == np.inf or self.chance.random() >= source.there:
+                continue
+            count = most
+            if source.heeds:
+                survival = np.cumprod([source.alpha(d) for d in range(most)])
+                cost = None if budget.price is None else budget.price + price * np.arange(len(budget.price))
+                count, _ = worth(survival, cost)
+            if count:
+                return count, {source.name: count}
+        return 0, {}
+
+    def verify(self, count, by_source):
+        by_depth, kept = {}, 0
+        for name, nodes in by_source.items():
+            alpha = next(s.alpha for s in self.sources if s.name == name)
+            while kept < nodes and self.chance.random() < alpha(kept):
+                kept += 1
+            depth = np.arange(kept + 1)
+            by_depth[name] = (depth < nodes).astype(np.int32), (depth < kept).astype(np.int32)
+        return kept, by_depth
+
+
+def flat(alpha):
+    return lambda depth: alpha
+
+
+def linear(slope):
+    """v(M) that rises by `slope` with every row."""
+    return lambda rows: 1 + slope * (rows - 1)
+
+
+def cliff(rows):
+    """OpenBLAS fp32 of the performance notes: 2.75 at two rows, then nearly flat."""
+    return float(
+        np.interp(rows, [1, 2, 3, 4, 6, 8, 12, 16, 32, 64], [1, 2.75, 2.95, 2.95, 3.2, 3.21, 3.6, 3.7, 4.6, 7])
+    )
+
+
+def best_fixed(source, v, *, most=16, sequences=1):
+    """The speed-up of the best length, 0 included, by the formulas: E / T."""
+    found = []
+    for g in range(most + 1):
+        brought = 1 + sum(np.prod([source.alpha(d) for d in range(k)]) for k in range(1, g + 1))
+        found.append(brought * (v(sequences) + 0.01) / (v(sequences * (1 + g)) + g * source.step + 0.01))
+    return max(found)
