@@ -18,7 +18,7 @@ from paceline.draft.base import Loaded
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
-from paceline.engine.loading import CONTROLLERS, VERIFIERS, load_drafter, load_target
+from paceline.engine.loading import CONTROLLERS, load_drafter, load_target, make_verifier
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
@@ -80,7 +80,7 @@ class LLM:
         self.tokenizer = self._target.tokenizer
         self.context = self._target.context
         drafter = load_drafter(self.config, self._target, pool, progress=progress)
-        verifier = VERIFIERS[self.config.verify]()
+        verifier = make_verifier(self.config)
         controller = CONTROLLERS[self.config.control](self.config.draft_tokens)
         self.engine = Engine(
             self._target.model,
@@ -91,7 +91,14 @@ class LLM:
             context=self.context,
             slots=self.config.slots,
         )
-        self.setup = Setup(self._target.name, drafter.sources, verifier.name, self.config.control)
+        self.setup = Setup(
+            self._target.name,
+            drafter.sources,
+            verifier.name,
+            self.config.control,
+            verifier.lossless,
+            verifier.reproducible,
+        )
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
         self._records: dict[int, _Record] = {}
