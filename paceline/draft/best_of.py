@@ -35,7 +35,7 @@ class BestOfDrafter:
         drafts = []
         for view, budget in zip(views, budgets, strict=True):
             own = [next(made) for _ in _each(budget)]
-            drafts.append(merge(own, [0] * len(own)) if own else empty_draft(view))
+            drafts.append(merge(own, [0] * len(own))[0] if own else empty_draft(view))
         return drafts
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

@@ -42,7 +42,8 @@ class BranchesDrafter:
         drafts = []
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             self._drafts[view.id] = [own[i] for own in each]
-            drafts.append(prune(merge(self._drafts[view.id], self._offsets), budget))
+            union, _ = merge(self._drafts[view.id], self._offsets)
+            drafts.append(prune(union, budget))
         return drafts
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

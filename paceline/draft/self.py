@@ -1,8 +1,8 @@
 """The target drafts for itself: with its own first layers, or with a re-quantised copy.
 
-Layers share the target's packed weights and keep a cache of their own. The first layers of a model not trained for early
-exits (LayerSkip 2404.16710) rarely agree with the whole, so a coarser copy is the better draft wherever the target is
-not coarse itself (self-drafts by precision: ML-SpecQD 2503.13565).
+Layers share the target's packed weights and keep a cache of their own. The first layers of a model not trained for
+early exits (LayerSkip 2404.16710) rarely agree with the whole, so a coarser copy is the better draft wherever the target is
+not coarse itself, and plain `self` is that (self-drafts by precision: ML-SpecQD 2503.13565).
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from paceline.errors import UsageError
 from paceline.model.base import Model
 from paceline.model.native import NativeModel
 
-COARSE = 5.6  # bits a weight: what 4 bits take with their scales, and a little
 NOMINAL = {"q4": 5.0, "q8": 9.0, "bf16": 16.0, "f32": 32.0}  # bits a weight of each, scales included
-PART = 0.5  # of the layers, where plain `self` takes layers
 
 
 def _self(setting: Setting, argument: str) -> Drafter:
@@ -25,8 +23,7 @@ def _self(setting: Setting, argument: str) -> Drafter:
         raise UsageError(
             f"self drafts need a model on the native kernels, got `{type(target).__name__}`", hint="--draft ngram"
         )
-    is_coarse = target.layer_bits() < COARSE
-    argument = argument or (str(max(1, round(PART * target.spec.layers))) if is_coarse else "q4")
+    argument = argument or "q4"
     if argument in QUANTS and argument != "auto":
         return _copy(setting, target, argument)
     if not argument.isdecimal() or not 1 <= int(argument) < target.spec.layers:
@@ -44,7 +41,8 @@ def _copy(setting: Setting, target: NativeModel, quant: str) -> Drafter:
         raise UsageError(
             f"a copy of the target at `{quant}` must be smaller than the target: "
             f"its layers take `{bits:.1f}` bits a weight already",
-            hint="--draft self:N drafts with the first N layers; a smaller model or --draft ngram does better",
+            hint="a smaller model or --draft ngram; self:N drafts with the first N layers, which pays only for models "
+            "trained to be cut short",
         )
     return _drafter(setting, setting.load(setting.config.model, quant).model, quant)
 
