@@ -127,6 +127,8 @@ class ByteTokenizer:
     """
 
     add_space_prefix = False
+    add_bos = False
+    bos_id: int | None = None
 
     def __init__(self, pieces: Seq[bytes] | None = None, *, eos_ids: Seq[int] = (), special: Seq[int] = ()) -> None:
         self.pieces = tuple(bytes([i]) for i in range(256)) if pieces is None else tuple(pieces)
@@ -142,6 +144,10 @@ class ByteTokenizer:
     def vocab_size(self) -> int:
         return len(self.pieces)
 
+    @property
+    def eos_id(self) -> int | None:
+        return min(self.eos_ids, default=None)
+
     def token_bytes(self, token: int) -> bytes:
         return self.pieces[token]
 
@@ -155,11 +161,18 @@ class ByteTokenizer:
     def is_special(self, token: int) -> bool:
         return token in self._special
 
-    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
-        """Return the ids of a text, the longest piece first; there is no first token to add."""
+    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
+        """Return the ids of a text, the longest piece first, control tokens never; there is no first token to add."""
         rest, ids = text.encode(), list[int]()
         while rest:
-            found = next((i for i in self._by_length if self.pieces[i] and rest.startswith(self.pieces[i])), None)
+            found = next(
+                (
+                    i
+                    for i in self._by_length
+                    if i not in self._special and self.pieces[i] and rest.startswith(self.pieces[i])
+                ),
+                None,
+            )
             assert found is not None, f"no piece begins {rest!r}"
             ids.append(found)
             rest = rest[len(self.pieces[found]) :]

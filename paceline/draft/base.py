@@ -51,16 +51,22 @@ class Loaded:
     identity: str = ""  # tells its file from others; empty for a model without one
 
 
+class Load(Protocol):
+    """Loads a model by name or path on the target's threads; `quant` is what the user wants of drafts unless given."""
+
+    def __call__(self, source: str, quant: str | None = None) -> Loaded: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `load` maps a name or path to a model that shares the target's threads; `draws` is what the verifier wants.
+    `draws` is what the verifier wants.
     """
 
     target: Loaded
     config: LLMConfig
-    load: Callable[[str], Loaded]
+    load: Load
     draws: Draws = "shared"
 
 

@@ -20,7 +20,7 @@ from paceline.engine.account import Tally
 from paceline.engine.calibrate import calibrated
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
-from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, verifier_of
+from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, make_verifier
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
@@ -82,7 +82,7 @@ class LLM:
         self.tokenizer = self._target.tokenizer
         self.context = self._target.context
         drafter = load_drafter(self.config, self._target, pool, progress=progress)
-        verifier = verifier_of(self.config)
+        verifier = make_verifier(self.config)
         controller = load_controller(self.config, self._target, drafter, pool, progress=progress)
         self._pool = pool
         self.engine = Engine(

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import paceline.draft.best_of
+import paceline.draft.ensemble
 import paceline.draft.lookahead
 import paceline.draft.ngram
 import paceline.draft.predicted
 import paceline.draft.recycle
+import paceline.draft.self
+import paceline.draft.staged
 import paceline.draft.suffix  # noqa: F401  (register their names)
 from paceline.config import LLMConfig, parse_verify
 from paceline.control.base import Controller
@@ -21,16 +25,17 @@ from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
 from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
+from paceline.draft.translate import drafter_for
 from paceline.engine.calibrate import calibrated, identity, machine_key
 from paceline.engine.progress import reading
-from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
+from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
 from paceline.tokenizer import Tokenizer
 from paceline.verify.base import Verifier
+from paceline.verify.best_of import BestOfVerifier
 from paceline.verify.block import BlockVerifier
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.lossy import LenientVerifier, TypicalVerifier
@@ -45,18 +50,13 @@ VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "greedy_tree": GreedyTreeVerifier,
     "typical": TypicalVerifier,
 }
+PAIRED: dict[str, Callable[[], Verifier]] = {"best_of": BestOfVerifier}  # drafters that bring their verifier
 CONTROLLERS: dict[str, Callable[[int], Controller]] = {
     "fixed": FixedController,
     "ema": EmaController,
     "schedule": ScheduleController,
     "confidence": ConfidenceController,
 }
-
-
-def verifier_of(config: LLMConfig) -> Verifier:
-    """Return the verifier that `config.verify` names."""
-    name, lenience = parse_verify(config.verify)
-    return VERIFIERS[name]() if lenience is None else LenientVerifier(lenience)
 
 
 def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
@@ -91,18 +91,45 @@ def read_tokenizer(file: ModelFile) -> Tokenizer:
     return Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
 
 
+def make_verifier(config: LLMConfig) -> Verifier:
+    """Return the verifier that `config` asks for, or the one its drafter cannot do without.
+
+    Raises:
+        UsageError: it asks for both, or for such a drafter beside others.
+    """
+    asked = [name.strip() for name in config.draft.split(",")] if config.draft_tokens else []
+    own = next((base for name in asked if (base := name.partition(":")[0]) in PAIRED), None)
+    if own is None:
+        name, lenience = parse_verify(config.verify)
+        return VERIFIERS[name]() if lenience is None else LenientVerifier(lenience)
+    if len(asked) > 1:
+        raise UsageError(
+            f"{own} must be the only drafter, got `{config.draft}`",
+            hint="what it drafts is chosen among, not checked; it changes the output",
+        )
+    if config.verify != LLMConfig().verify:
+        raise UsageError(
+            f"--draft {own}:… brings its own rule, got `--verify {config.verify}`", hint="drop one of the two"
+        )
+    return PAIRED[own]()
+
+
 def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool) -> Drafter:
     """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
 
     Raises:
         UsageError: no drafter and no model goes by a name, or a name comes twice.
-        VocabMismatch: a draft model's tokens are not the target's.
+        VocabMismatch: a draft model's tokens have no text in common with the target's.
     """
 
-    def load_draft(source: str) -> Loaded:
-        return load(source, pool, quant=config.draft_quant, context=None, progress=progress)
+    def load_draft(source: str, quant: str | None = None) -> Loaded:
+        try:
+            return load(source, pool, quant=quant or config.draft_quant, context=None, progress=progress)
+        except PacelineError as error:
+            explain(error, source)
+            raise
 
-    setting = Setting(target, config, load_draft, verifier_of(config).draws)
+    setting = Setting(target, config, load_draft, make_verifier(config).draws)
     wanted = ["off"] if config.draft_tokens == 0 else [name.strip() for name in config.draft.split(",")]
     if len(wanted) == 1:
         return make_drafter(wanted[0], setting)
@@ -116,27 +143,10 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
 
 
 def make_drafter(name: str, setting: Setting) -> Drafter:
-    """Return the drafter of one name: a registered one, or a model that shares the target's vocabulary."""
-    target, config = setting.target, setting.config
+    """Return the drafter of one name: a registered one, or a model, whatever its vocabulary."""
     base, _, argument = name.partition(":")
     known = lookup(base)
-    if known is not None:
-        return known(setting, argument)
-    try:
-        draft = setting.load(name)
-    except PacelineError as error:
-        error.args = (f"draft model `{name}`: {error}",)
-        known_names = (
-            [*names(), *(record.name for record in known_models())] if isinstance(error, ModelNotFound) else []
-        )
-        if near := difflib.get_close_matches(name.lower(), known_names, n=1):
-            error.hint = f"did you mean `{near[0]}`? drafters: {', '.join(names())}; or a smaller model, as for --model"
-        raise
-    check_vocabularies(target, draft)
-    label = Path(name).stem if name.endswith(".gguf") else Path(name).name
-    return ModelDrafter(
-        draft.model, context=min(draft.context, target.context), slots=config.slots, name=label, draws=setting.draws
-    )
+    return known(setting, argument) if known is not None else drafter_for(setting, setting.load(name))
 
 
 def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any, *, progress: bool) -> Controller:
@@ -164,21 +174,9 @@ def calibration_key(config: LLMConfig, target: Loaded, pool: Any) -> dict[str, s
     }
 
 
-def check_vocabularies(target: Loaded, draft: Loaded) -> None:
-    """Refuse a draft whose ids mean other strings: every accepted token would be another word."""
-    a, b = target.tokenizer, draft.tokenizer
-    shared = min(a.vocab_size, b.vocab_size)
-    if a.tokens_digest(shared) == b.tokens_digest(shared) and target.model.spec.vocab == draft.model.spec.vocab:
-        return
-    differing = [i for i in range(shared) if a.token_text(i) != b.token_text(i)]
-    where = (
-        f"{len(differing)} ids differ, first `{differing[0]}`: "
-        f"{a.token_text(differing[0])!r} against {b.token_text(differing[0])!r}"
-        if differing
-        else "the shared ids agree"
-    )
-    raise VocabMismatch(
-        f"draft `{draft.name}` and target `{target.name}` must share one vocabulary: "
-        f"{draft.model.spec.vocab} and {target.model.spec.vocab} tokens; {where}",
-        hint="choose a smaller model of the target's own family, or --draft ngram, which needs no model",
-    )
+def explain(error: PacelineError, source: str) -> None:
+    """Make an error of loading a draft model say so, and what name may have been meant."""
+    error.args = (f"draft model `{source}`: {error}",)
+    known = [*names(), *(record.name for record in known_models())] if isinstance(error, ModelNotFound) else []
+    if near := difflib.get_close_matches(source.lower(), known, n=1):
+        error.hint = f"did you mean `{near[0]}`? drafters: {', '.join(names())}; or a smaller model, as for --model"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ class NativeModel:
         loader = _Loader(file, pool, quant, progress)
         self.weights = load_weights(file, loader.linear, loader.embedding, loader.floats)
         self.weight_bytes = loader.bytes_per_token()
+        self._pool = pool
         self._tape = Tape(pool, self.isa)
         self._logits = decode(self._tape, self.spec, self.weights)
 
@@ -61,6 +64,22 @@ class NativeModel:
             self._tape.read_taps(taps, len(batch.tokens)) if taps else {},
         )
 
+    def first_layers(self, count: int) -> NativeModel:
+        """Return the model of the first `count` layers under the same norm and head; the weights are shared."""
+        spec, weights = self.spec, self.weights
+        shallow = copy.copy(self)
+        shallow.spec = replace(spec, layers=count, windows=spec.windows[:count], rope_tables=spec.rope_tables[:count])
+        shallow.weights = replace(weights, layers=weights.layers[:count])
+        shallow.weight_bytes = self.weight_bytes - sum(_layer_bytes(layer) for layer in weights.layers[count:])
+        shallow._tape = Tape(self._pool, self.isa)
+        shallow._logits = decode(shallow._tape, shallow.spec, shallow.weights)
+        return shallow
+
+    def layer_bits(self) -> float:
+        """Return how many bits a weight of the layers' matrices takes, scales included."""
+        parts = [part.weight for layer in self.weights.layers for part in _linears(layer)]
+        return 8 * sum(int(part.nbytes) for part in parts) / sum(int(part.rows) * int(part.cols) for part in parts)
+
     def kv_bytes(self, tokens: int) -> int:
         """Return how many bytes of keys and values a decode step reads behind `tokens` tokens."""
         spec = self.spec
@@ -72,6 +91,14 @@ class NativeModel:
         if on is not None:
             self._tape.program.set_profiling(on)
         return dict(self._tape.program.profile())
+
+
+def _linears(layer: LayerWeights) -> tuple[Linear, ...]:
+    return layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down
+
+
+def _layer_bytes(layer: LayerWeights) -> int:
+    return sum(int(part.weight.nbytes) for part in _linears(layer))
 
 
 class _Loader:

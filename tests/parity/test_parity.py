@@ -12,9 +12,7 @@ from parity_tools import LENGTHS, engine_of, plain_tokens, run
 from paceline.draft.base import NoDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
-from paceline.engine.loading import Loaded, check_vocabularies
 from paceline.engine.sequence import Request
-from paceline.errors import VocabMismatch
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
 from paceline.types import SamplingParams
 
@@ -199,30 +197,6 @@ def test_the_context_is_used_to_its_last_token_and_no_further(name, length):
     drafter = ScriptedDrafter(SCRIPTS[name](), {0: answer})
     (said,) = run(model, [prompt], params, drafter, length=length, context=64)
     assert (said.tokens, said.finish_reason) == (answer[20:], "length")
-
-
-# ---- C05: vocabularies
-
-
-def test_a_draft_with_another_vocabulary_is_refused_with_its_first_differing_id():
-    pieces = [bytes([33 + i]) for i in range(60)]
-    swapped = pieces.copy()
-    swapped[17], swapped[42] = pieces[42], pieces[17]
-    model = TinyModel(60)
-    target = Loaded("big", model, ByteTokenizer(pieces), 512)
-    check_vocabularies(target, Loaded("small", TinyModel(60), ByteTokenizer(pieces), 512))
-    with pytest.raises(VocabMismatch) as caught:
-        check_vocabularies(target, Loaded("small", TinyModel(60), ByteTokenizer(swapped), 512))
-    for part in ("`small`", "`big`", "2 ids differ", "`17`", "'2'", "'K'"):
-        assert part in str(caught.value)
-    assert caught.value.hint
-
-
-def test_a_draft_with_more_ids_is_refused():
-    pieces = [bytes([33 + i]) for i in range(60)]
-    target = Loaded("big", TinyModel(59), ByteTokenizer(pieces[:59]), 512)
-    with pytest.raises(VocabMismatch, match="60 and 59"):
-        check_vocabularies(target, Loaded("small", TinyModel(60), ByteTokenizer(pieces), 512))
 
 
 # ---- C06: a draft model that reads less than the target

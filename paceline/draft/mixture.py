@@ -1,0 +1,123 @@
+"""Chains drawn from one law: that of a single draft model, or what several say together.
+
+The mixture sum w_i q_i is itself a draft law, so every verifier stays exact as long as the mixture is what is drawn
+from and put on record (ALGORITHMS of multi-draft, a). Weights follow how likely each member thought the tokens that
+were then committed: they change between rounds only, so no guess is ever chosen by its own value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from time import perf_counter
+
+import numpy as np
+
+from paceline.draft.base import empty_draft
+from paceline.draft.chance import draw_guess, draw_own, draw_shared
+from paceline.draft.record import DepthRecord
+from paceline.draft.voice import Voice
+from paceline.errors import NumericalError
+from paceline.sample.law import Law, check_logits, law
+from paceline.types import Budget, Draft, Draws, Floats, Probabilities, Spent, Verified, View
+
+DECAY = 0.97  # what a token's evidence on the members is worth one token later
+DOUBT = 1e-3  # the least chance any member is taken to have given a token
+LEAST = 0.02  # of the weight, for whom nothing speaks: it may be right tomorrow
+
+
+class Weights:
+    """How much each member's law counts: discounted likelihood of what was committed."""
+
+    def __init__(self, members: int) -> None:
+        self._evidence = np.zeros(members)
+
+    def current(self) -> Probabilities:
+        """Return float64 [members], summing to one."""
+        likely = np.exp(self._evidence - self._evidence.max())
+        weights = np.maximum(likely / likely.sum(), LEAST)
+        return np.asarray(weights / weights.sum())
+
+    def observe(self, chances: Probabilities) -> None:
+        """Learn what chance each member gave a token that was committed."""
+        self._evidence = DECAY * self._evidence + np.log(chances + DOUBT)
+
+
+class MixtureDrafter:
+    """Drafts chains by what its voices say, one or more."""
+
+    def __init__(self, voices: Seq[Voice], *, draws: Draws = "shared", name: str) -> None:
+        self.name, self.voices = name, tuple(voices)
+        self.sources: tuple[str, ...] = (name,)
+        self.spent: dict[str, Spent] = {}
+        self.weights = Weights(len(self.voices))
+        self._draws = draws
+        self._record = DepthRecord()
+        self._laws: dict[int, list[Probabilities]] = {}  # of each sequence's last round: [members, V] by guess
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Draw a chain for each sequence, all sequences side by side."""
+        started, steps = perf_counter(), 0
+        lengths = [self._record.length(budget, self.name) for budget in budgets]
+        active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
+        guesses: dict[int, list[int]] = {i: [] for i in active}
+        laws: dict[int, list[Probabilities]] = {i: [] for i in active}
+        while active:
+            chosen, paths = [views[i] for i in active], [guesses[i] for i in active]
+            said = [voice.logits(chosen, paths) for voice in self.voices]
+            steps += 1
+            for row, i in enumerate(list(active)):
+                try:
+                    token, drawn_from = self._draw([logits[row] for logits in said], views[i], guesses[i])
+                except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                    active.remove(i)
+                    continue
+                guesses[i].append(token)
+                laws[i] += [] if drawn_from is None else [drawn_from]
+            active = [i for i in active if len(guesses[i]) < lengths[i]]
+        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
+        return [
+            self._record.chain(int(view.tokens[-1]), guesses[i], None if self._draws == "shared" else laws[i])
+            if guesses.get(i)
+            else empty_draft(view)
+            for i, view in enumerate(views)
+        ]
+
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Count what was right by depth, and who said so."""
+        self._record.observe(draft, verified)
+        guesses = draft.tree.tokens[1:]
+        for depth, (token, members) in enumerate(zip(verified.tokens, self._laws.pop(view.id, []), strict=False)):
+            self.weights.observe(members[:, token])
+            if depth < len(guesses) and guesses[depth] != token:
+                break
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        self._laws.pop(sequence_id, None)
+        for voice in self.voices:
+            voice.release(sequence_id)
+
+    def _begin(self, view: View, length: int) -> bool:
+        self._laws[view.id] = []
+        return all(voice.begin(view, length) for voice in self.voices)
+
+    def _draw(self, rows: list[Floats], view: View, path: list[int]) -> tuple[int, Probabilities | None]:
+        if len(rows) == 1:
+            return draw_guess(rows[0], view, path, self._draws)
+        members = np.stack([_chances(row, view, path) for row in rows])
+        self._laws[view.id].append(members)
+        mixed = self.weights.current() @ members
+        if view.params.is_greedy:
+            token = int(mixed.argmax())
+            return token, None if self._draws == "shared" else np.eye(1, len(mixed), token)[0]
+        if self._draws == "shared":
+            return draw_shared(mixed, view, path), None
+        return draw_own(mixed, view, path), mixed
+
+
+def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:
+    """Return a member's law, float64 [V]; where the target is greedy, what it would be at temperature 1."""
+    if not view.params.is_greedy:
+        return law(logits, view, path).probabilities(len(logits))
+    check_logits(logits)
+    return Law(np.arange(len(logits), dtype=np.int32), logits.astype(np.float64)).probabilities(len(logits))

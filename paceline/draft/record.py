@@ -1,0 +1,62 @@
+"""What every drafter of chains keeps of itself: how often it was right at each depth, and how far that pays.
+
+How long a chain gets is settled before its tokens are drawn, so that the laws they are drawn from stay theirs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance
+from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree, Verified
+
+DEEPEST = 15  # guesses from here on are counted as one
+
+
+class DepthRecord:
+    """Acceptance by depth, given that the guess before was accepted."""
+
+    def __init__(self) -> None:
+        self._acceptance = Acceptance(np.full(DEEPEST + 1, 0.7))
+
+    def rates(self, count: int) -> Floats:
+        """Return float32 [count]: how likely each guess of a chain is right, given the one before."""
+        return self._acceptance.rates()[np.minimum(np.arange(count), DEEPEST)].astype(np.float32)
+
+    def length(self, budget: Budget, source: str) -> int:
+        """Return how many tokens a chain should have: what it is worth against verifying it and drafting it."""
+        most = min(budget.nodes, budget.depth)
+        if most <= 0:
+            return 0
+        price: Probabilities = np.zeros(most + 1) if budget.price is None else budget.price[: most + 1].copy()
+        price += budget.step.get(source, 0.0) * np.arange(most + 1)
+        gains = np.concatenate([[0.0], np.cumsum(np.cumprod(self.rates(most).astype(np.float64)))])
+        return int((gains - price).argmax())
+
+    def observe(self, draft: Draft, verified: Verified) -> None:
+        """Count what was right of a chain."""
+        for depth, (guess, token) in enumerate(zip(draft.tree.tokens[1:], verified.tokens, strict=False)):
+            self._acceptance.observe(min(depth, DEEPEST), kept=bool(guess == token))
+            if guess != token:
+                break
+
+    def chain(self, root: int, guesses: list[int], laws: list[Probabilities] | None = None) -> Draft:
+        """Return the draft of a chain.
+
+        Args:
+            laws: float64 [V] each guess was drawn from by a chance of its own; `None` if it is a function of the text
+                or shares the target's noise.
+        """
+        count = len(guesses)
+        guess = np.concatenate([[1.0], self.rates(count)]).astype(np.float32)
+        drawn = None
+        if laws is not None:
+            drawn = np.ones(count + 1, np.bool_)
+            drawn[0] = False
+        return Draft(
+            TokenTree.chain([root, *guesses]),
+            guess,
+            np.zeros(count + 1, np.int8),
+            dict(enumerate(laws or [])),
+            drawn,
+        )

@@ -1,0 +1,179 @@
+"""Guesses from a model of any vocabulary, by way of text (SLEM, Timor et al. 2502.05202).
+
+The draft model reads the text in its own tokens and goes on in them; what it writes is cut into the target's tokens.
+These are functions of the text alone, so any verifier takes them; committed ids are never cut anew. The last token of a
+guess is left out where more text might have changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from time import perf_counter
+
+import numpy as np
+
+from paceline.draft.base import Loaded, empty_draft
+from paceline.draft.reader import Reader
+from paceline.draft.record import DepthRecord
+from paceline.draft.vocabulary import Speller, roles
+from paceline.errors import NumericalError
+from paceline.sample.law import check_logits
+from paceline.tokenizer import Tokenizer
+from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
+
+SEGMENT, LONGEST = 48, 768  # bytes: of the text that is cut together, and where a word that never ends is broken
+SPARE = 4  # draft tokens beyond twice the guesses wanted, before a round gives up
+
+
+class Retelling:
+    """One text of the target's in another tokenizer's ids.
+
+    It is cut into segments of whole words, each encoded by itself, so that only the last one changes as the text
+    grows. Where the cuts fall depends on the text alone, not on how it came.
+    """
+
+    def __init__(self, target: Tokenizer, draft: Tokenizer) -> None:
+        self._target, self._draft = target, draft
+        self.seen: Ints = np.empty(0, np.int32)
+        self._fixed: list[int] = []
+        self._tail = b""
+        self._is_first = True
+
+    def follow(self, tokens: Ints) -> None:
+        """Take in a text that begins with what was seen before, or start anew."""
+        if not np.array_equal(self.seen, tokens[: len(self.seen)]):
+            self.__init__(self._target, self._draft)  # type: ignore[misc]
+        bos = self._target.bos_id
+        new = tokens[len(self.seen) :].tolist()
+        self._tail += b"".join(
+            self._target.token_bytes(token) for token in new if token != bos and token < self._target.vocab_size
+        )
+        self.seen = tokens.copy()
+        while cut := _cut(self._tail):
+            self._fixed += self._encode(self._tail[:cut])
+            self._tail, self._is_first = self._tail[cut:], False
+
+    def ids(self) -> Ints:
+        """Return int32 [n]: the text, without the bytes of a character that is not complete."""
+        whole = len(self._tail) - len(self.partial)
+        return np.array([*self._fixed, *self._encode(self._tail[:whole])], np.int32)
+
+    @property
+    def partial(self) -> bytes:
+        """The bytes at the end that begin a character."""
+        for count in range(1, min(4, len(self._tail)) + 1):
+            byte = self._tail[-count]
+            if byte >= 0xC0:
+                size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+                return self._tail[-count:] if count < size else b""
+            if byte < 0x80:
+                break
+        return b""
+
+    def _encode(self, segment: bytes) -> list[int]:
+        text = segment.decode(errors="replace")
+        if self._is_first:
+            return self._draft.encode(text, parse_special=True)
+        if self._draft.add_space_prefix:  # it puts the space back
+            text = text.removeprefix(" ")
+        return self._draft.encode(text, parse_special=True, add_bos=False)
+
+
+def _cut(tail: bytes) -> int:
+    """Return where the first segment of a text ends: before the space of a word; 0 if it may not have ended yet."""
+    at = tail.find(b" ", SEGMENT)
+    while 0 < at < LONGEST and tail[at - 1 : at].isspace():
+        at = tail.find(b" ", at + 1)
+    if 0 < at < LONGEST:
+        return at
+    if len(tail) < LONGEST:
+        return 0
+    return next(i for i in range(SEGMENT, LONGEST) if tail[i] & 0xC0 != 0x80 or i == LONGEST - 1)
+
+
+class RetokenisingDrafter:
+    """Drafts chains through text; `draft` may have any tokenizer."""
+
+    def __init__(self, target: Loaded, draft: Loaded, *, slots: int, name: str) -> None:
+        self.name = name
+        self.sources: tuple[str, ...] = (name,)
+        self.spent: dict[str, Spent] = {}
+        self.reader = Reader(draft.model, context=draft.context, slots=slots, name=draft.name)
+        self._target, self._draft = target.tokenizer, draft.tokenizer
+        self._speller = Speller(target.tokenizer)
+        self._controls = {theirs: ours for ours, theirs in roles(target.tokenizer, draft.tokenizer)}
+        self._texts: dict[int, Retelling] = {}
+        self._record = DepthRecord()
+
+    def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
+        """Let the draft model write on greedily until its text makes enough tokens of the target's."""
+        started, steps = perf_counter(), 0
+        lengths = [self._record.length(budget, self.name) for budget in budgets]
+        pending = {i: ids for i, view in enumerate(views) if lengths[i] and len(ids := self._read(view, lengths[i]))}
+        written: dict[int, list[int]] = {i: [] for i in pending}
+        guesses: dict[int, list[int]] = {i: [] for i in pending}
+        while pending:
+            names, feeds = [views[i].id for i in pending], list(pending.values())
+            logits = self.reader.forward(names, [TokenTree.chain(feed) for feed in feeds], [1] * len(feeds))
+            steps += 1
+            for name, feed in zip(names, feeds, strict=True):
+                self.reader.keep(name, range(len(feed)), feed)
+            for row, i in enumerate(list(pending)):
+                try:
+                    check_logits(logits[row])
+                except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                    del pending[i]
+                    continue
+                token = int(logits[row].argmax())
+                written[i].append(token)
+                guesses[i], is_end = self._cut(views[i], written[i])
+                if is_end or len(guesses[i]) >= lengths[i] or len(written[i]) >= 2 * lengths[i] + SPARE:
+                    del pending[i]
+                else:
+                    pending[i] = np.array([token], np.int32)
+        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
+        return [
+            self._record.chain(int(view.tokens[-1]), guesses[i][: lengths[i]]) if guesses.get(i) else empty_draft(view)
+            for i, view in enumerate(views)
+        ]
+
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
+        """Count what was right, by depth."""
+        self._record.observe(draft, verified)
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        self._texts.pop(sequence_id, None)
+        self.reader.release(sequence_id)
+
+    def _read(self, view: View, length: int) -> Ints:
+        """Bring the draft's cache to the text; return what is to be forwarded first, nothing if there is no room."""
+        text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
+        text.follow(view.tokens)
+        ids = text.ids()
+        if not len(ids) or not self.reader.has_room(view.id, len(ids) + 2 * length + SPARE):
+            return ids[:0]
+        return self.reader.read(view.id, ids)
+
+    def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
+        """Return what was written in the target's tokens, and whether a control token ended it."""
+        is_end = self._draft.is_special(written[-1])
+        words = written[:-1] if is_end else written
+        text = b"".join(self._draft.token_bytes(token) for token in words)
+        partial = self._texts[view.id].partial
+        if not text.startswith(partial[: len(text)]):
+            return [], True
+        ids = self._tokens(text[len(partial) :])
+        if not is_end:
+            return ids[:-1], False
+        return ids + ([self._controls[written[-1]]] if written[-1] in self._controls else []), True
+
+    def _tokens(self, text: bytes) -> list[int]:
+        """Return the target's ids of a text that goes on from another: it may begin inside a character or word."""
+        start = next((i for i, byte in enumerate(text) if byte & 0xC0 != 0x80), len(text))
+        if self._target.add_space_prefix and text[start : start + 1] != b" ":
+            start = text.find(b" ") if b" " in text else len(text)
+        rest = text[start:].decode(errors="ignore")
+        if self._target.add_space_prefix:
+            rest = rest.removeprefix(" ")
+        return [*self._speller.spell(text[:start]), *(self._target.encode(rest, add_bos=False) if rest else [])]

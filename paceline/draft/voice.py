@@ -1,0 +1,97 @@
+"""A draft model heard in the target's ids, whatever its own are.
+
+Its context is the target's text spelt in its own tokens, token by token: nothing already read ever changes. What it
+says of tokens the target does not have is left out, and its law is the rest (TLI, Timor et al. 2502.05202).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import numpy as np
+
+from paceline.draft.reader import Reader
+from paceline.draft.vocabulary import TokenMap
+from paceline.model.base import Model
+from paceline.types import Floats, Ints, TokenTree, View
+
+
+class Voice:
+    """One draft model's say on what comes next.
+
+    Args:
+        words: how its tokens stand to the target's; `None` if ids mean the same.
+        vocab: the target's number of ids.
+        first: what its texts begin with, before any of the target's.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        vocab: int,
+        context: int,
+        slots: int,
+        name: str,
+        words: TokenMap | None = None,
+        first: int | None = None,
+    ) -> None:
+        assert words is not None or model.spec.vocab == vocab, (model.spec.vocab, vocab)
+        self.name, self.words = name, words
+        self.reader = Reader(model, context=context, slots=slots, name=name)
+        self._vocab = vocab
+        self._first = [] if first is None else [first]
+        self._spelt: dict[int, tuple[Ints, Ints]] = {}  # of each sequence: the target's tokens, and the draft's
+        self._pending: dict[int, Ints] = {}
+
+    def begin(self, view: View, count: int) -> bool:
+        """Read a text, ready for `count` guesses; return whether there is room for them."""
+        ids = self.ids(view)
+        if not len(ids) or not self.reader.has_room(view.id, len(ids) + count):
+            return False
+        self._pending[view.id] = self.reader.read(view.id, ids)
+        return True
+
+    def logits(self, views: Seq[View], guesses: Seq[list[int]]) -> Floats:
+        """Return float32 [B, V target] after each text and its guesses so far; all but the latest were heard before."""
+        feeds = [
+            np.asarray(self.spell(path[-1]), np.int32) if path else self._pending.pop(view.id)
+            for view, path in zip(views, guesses, strict=True)
+        ]
+        names = [view.id for view in views]
+        said = self.reader.forward(names, [TokenTree.chain(feed) for feed in feeds], [1] * len(feeds))
+        for name, feed in zip(names, feeds, strict=True):
+            self.reader.keep(name, range(len(feed)), feed)
+        if self.words is None:
+            return said
+        heard = np.full((len(said), self._vocab), -np.inf, np.float32)
+        heard[:, self.words.target] = said[:, self.words.draft]
+        return heard
+
+    def spell(self, token: int) -> list[int]:
+        """Return the ids that stand for a target's token, at least one."""
+        return [token] if self.words is None else self.words.spell(token) or [0]
+
+    def ids(self, view: View) -> Ints:
+        """Return a text in this model's ids."""
+        if self.words is None:
+            return view.tokens
+        seen, ids = self._spelt.get(view.id, (view.tokens[:0], np.array(self._first, np.int32)))
+        if not np.array_equal(seen, view.tokens[: len(seen)]):
+            seen, ids = view.tokens[:0], np.array(self._first, np.int32)
+        new = view.tokens[len(seen) :]
+        if not len(new):
+            return ids
+        partners = self.words.partners[new]
+        if (partners < 0).any():
+            spelt = [id for token in new.tolist() for id in self.words.spell(token)]
+            partners = np.array(spelt, np.int32)
+        ids = np.concatenate([ids, partners])
+        self._spelt[view.id] = view.tokens.copy(), ids
+        return ids
+
+    def release(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        self.reader.release(sequence_id)
+        self._spelt.pop(sequence_id, None)
+        self._pending.pop(sequence_id, None)

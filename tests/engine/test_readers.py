@@ -1,0 +1,207 @@
+"""Whatever was kept, refused, skipped or released: the draft's reading of a text is what a fresh one would be."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
+from views import outcome
+
+from paceline.draft.model import ModelDrafter
+from paceline.draft.retokenise import RetokenisingDrafter, Retelling
+from paceline.draft.staged import StagedDrafter, continuation
+from paceline.draft.translate import drafter_for
+from paceline.draft.vocabulary import Speller, map_tokens, overlap
+from paceline.testing import ByteTokenizer, TinyModel
+from paceline.types import Budget, SamplingParams, View
+
+
+def slem():
+    target, draft = singers()
+    random = TinyModel(draft.model.spec.vocab, reach=None, seed=4, context=1024)
+    return target, lambda: drafter_for(setting_of(target), dataclasses.replace(draft, model=random))
+
+
+def tli():
+    target = target_of()
+    return target, lambda: drafter_for(setting_of(target), overlapping())
+
+
+def staged():
+    model = TinyModel(16, reach=None, seed=6)
+    return target_of(), lambda: StagedDrafter(model, context=512)
+
+
+def reader_of(drafter):
+    return drafter.reader if hasattr(drafter, "reader") else drafter.voices[0].reader
+
+
+def schedule(make, target, seed, spoil=lambda drafter: None):
+    """Play random rounds; compare guesses and cache with those of a drafter that sees the text for the first time."""
+    chance = np.random.default_rng(seed)
+    drafter, vocab, texts, guessed = make(), target.model.spec.vocab, {}, 0
+    for turn in range(25):
+        if len(texts) < 3:
+            texts[turn] = chance.integers(vocab, size=int(chance.integers(1, 70))).tolist()
+        params = SamplingParams(float(chance.choice([0, 0.9])), seed=seed)
+        views = [View(name, np.array(text, np.int32), params) for name, text in texts.items()]
+        budgets = [Budget(int(n), int(n)) for n in chance.integers(0, 6, len(views))]
+        drafts = drafter.propose(views, budgets)
+        spoil(drafter)
+        reader_of(drafter).cache.check()
+        fresh = make()
+        again = fresh.propose(views, budgets)
+        for view, budget, draft, wanted in zip(views, budgets, drafts, again, strict=True):
+            assert draft.tree.tokens.tolist() == wanted.tree.tokens.tolist()
+            guessed += draft.drafted
+            if budget.nodes:
+                assert reader_of(drafter).held(view.id) == reader_of(fresh).held(view.id)
+            kept = int(chance.integers(draft.drafted + 1))
+            bonus = int(chance.integers(vocab))
+            drafter.observe(view, draft, outcome(draft, kept, bonus, vocab))
+            texts[view.id] += [*draft.tree.tokens[1 : kept + 1].tolist(), bonus]
+        for name in [name for name, text in texts.items() if len(text) > 200 or chance.random() < 0.05]:
+            drafter.release(name)
+            del texts[name]
+    for name in texts:
+        drafter.release(name)
+    reader_of(drafter).cache.check()
+    assert reader_of(drafter).cache.held() == 0
+    return guessed
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", [tli, slem, staged], ids=["tli", "slem", "staged"])
+def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(kind, seed):
+    target, make = kind()
+    assert schedule(make, target, seed) > 50
+
+
+@pytest.mark.parametrize("kind", [tli, slem, staged], ids=["tli", "slem", "staged"])
+def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
+    target, make = kind()
+
+    def trusting(self, text, tokens):
+        known = self._texts.get(text)
+        if known is not None:
+            known.tokens[: len(tokens)] = tokens[: len(known.tokens)]
+        return read(self, text, tokens)
+
+    from paceline.draft.reader import Reader
+
+    read = Reader.read
+    monkeypatch.setattr(Reader, "read", trusting)
+    with pytest.raises(AssertionError):
+        for seed in range(8):
+            schedule(make, target, seed)
+
+
+# ---- staged
+
+
+@pytest.mark.parametrize("draws", ["shared", "chain"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
+    """Token for token, and with fewer forwards where the text repeats itself."""
+    spins = TinyModel(16, law=lambda seen: 9 * np.eye(16, dtype=np.float32)[(int(seen[-1]) + 1) % 5], reach=1)
+    for model, repeats in ((TinyModel(16, reach=2, sharpness=4), False), (spins, True)):
+        params = SamplingParams(temperature, seed=2)
+        staged = StagedDrafter(model, context=512, draws=draws)
+        tokens = [0, 1, 2, 3, 4] * 3
+        for turn in range(6):
+            view = View(0, np.array([*tokens, 0, 1, 2][: 14 + turn], np.int32), params)
+            plain = StagedDrafter(model, context=512, draws=draws)
+            plain._block = lambda view, guesses, length: []
+            before = model.forwards
+            (ours,) = staged.propose([view], [Budget(8, 8)])
+            forwards = model.forwards - before
+            (theirs,) = plain.propose([view], [Budget(8, 8)])
+            assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
+            assert all(np.array_equal(ours.laws[node], law) for node, law in theirs.laws.items())
+            if draws == "shared":
+                (alone,) = ModelDrafter(model, context=512).propose([view], [Budget(8, 8)])
+                assert ours.tree.tokens.tolist() == alone.tree.tokens.tolist()
+            if repeats:
+                assert forwards <= 2, forwards
+
+
+def test_the_inner_look_up_copies_what_followed():
+    def after(tokens, count):
+        return continuation(np.array(tokens, np.int32), count)
+
+    assert after([1, 2, 3, 9, 1, 2], 2) == [3, 9]
+    assert after([1, 2, 7, 0, 1, 2, 8, 0, 1, 2], 1) == [8], "the latest of equals"
+    assert after([5, 1, 2, 7, 0, 6, 1, 2, 8, 0, 5, 1, 2], 1) == [7], "the longest first"
+    assert after([1, 2, 1, 2], 5) == [1, 2, 1, 2, 1], "a copy may run into itself"
+    assert after([1, 2, 3], 4) == []
+    assert after([1, 5, 1], 4) == [], "one token alone is no match"
+    assert after([4], 4) == []
+    assert after([1, 2, 3, 1, 2], 0) == []
+
+
+# ---- maps
+
+
+def test_tokens_are_paired_by_their_bytes_and_specials_by_their_role():
+    target = ByteTokenizer([b"a", b" b", b"<end>", b"<x>", b"zz"], eos_ids=[2], special=[2, 3])
+    draft = ByteTokenizer([b"<stop>", b" b", b"q", b"a", b"<x>"], eos_ids=[0], special=[0])
+    words = map_tokens(target, draft, vocab=7)
+    assert dict(zip(words.target.tolist(), words.draft.tolist(), strict=True)) == {0: 3, 1: 1, 2: 0}
+    assert words.partners.tolist() == [3, 1, 0, -1, -1, -1, -1]
+    assert words.overlap == 2 / 3
+    assert overlap(target, draft) == pytest.approx(66.67, abs=0.01)
+    assert words.spell(0) == [3]
+    assert words.spell(3) == [], "a control token the draft has as plain text only"
+    assert words.spell(6) == [], "padding"
+
+
+def test_a_byte_fallback_gives_way_to_the_token_of_the_same_text():
+    class Fallback(ByteTokenizer):
+        def token_text(self, token):
+            return "<0x61>" if token == 0 else super().token_text(token)
+
+    target, draft = Fallback([b"a", b"b", b"a"]), ByteTokenizer([b"b", b"a"])
+    words = map_tokens(target, draft)
+    assert dict(zip(words.target.tolist(), words.draft.tolist(), strict=True)) == {2: 1, 1: 0}
+    assert words.spell(0) == [1], "the fallback byte still reads as its text"
+
+
+def test_a_speller_takes_the_longest_token():
+    speller = Speller(ByteTokenizer([b"a", b"b", b"ab", b"abb"]))
+    assert speller.spell(b"aabbab") == [0, 3, 2]
+    assert speller.spell(b"a?b") == [0, 1]
+
+
+def test_a_text_is_retold_the_same_however_it_came():
+    """In one piece or token by token, and cut inside characters too."""
+    text = ("The quick brown fox, 안녕하세요 세계! " * 8 + "x" * 900 + " \U0001f9d1\u200d\U0001f680 end").encode()
+    target, draft = ByteTokenizer(), ByteTokenizer([*(bytes([i]) for i in range(256)), b"the", b"own", b" fo"])
+    growing = Retelling(target, draft)
+    for end in [1, 2, 3, 50, 51, 90, 200, 201, 202, 333, 400, 900, 1200, len(text) - 5, len(text)]:
+        growing.follow(np.frombuffer(text[:end], np.uint8).astype(np.int32))
+        once = Retelling(target, draft)
+        once.follow(np.frombuffer(text[:end], np.uint8).astype(np.int32))
+        assert growing.ids().tolist() == once.ids().tolist()
+        told = b"".join(draft.token_bytes(token) for token in growing.ids())
+        assert told + growing.partial == text[:end]
+
+
+def test_a_guess_that_begins_inside_a_character_ends_it():
+    target = loaded("big", TinyModel(256), [bytes([i]) for i in range(256)])
+    pieces = [bytes([i]) for i in range(128)] + ["é".encode(), "ü".encode()]
+    draft = loaded("small", TinyModel(130, law=lambda seen: 9 * np.eye(130, dtype=np.float32)[128]), pieces)
+    drafter = RetokenisingDrafter(target, draft, slots=1, name="slem")
+    tokens = np.array([*b"caf", "é".encode()[0]], np.int32)
+    (made,) = drafter.propose([View(0, tokens, SamplingParams())], [Budget(3, 3)])
+    assert made.tree.tokens[1:].tolist() == [*"éé".encode()[1:]][:3]
+    (made,) = drafter.propose([View(0, np.array([*b"caf", 0xE2], np.int32), SamplingParams())], [Budget(3, 3)])
+    assert made.drafted == 0, "the draft writes another character than the text has begun"
+
+
+def test_a_permuted_twin_speaks_the_targets_own_logits():
+    target = target_of()
+    drafter = drafter_for(setting_of(target), permuted(target))
+    view = View(0, np.array([3, 1, 4, 1, 5], np.int32), SamplingParams())
+    assert drafter.voices[0].begin(view, 1)
+    said = drafter.voices[0].logits([view], [[]])[0]
+    assert np.array_equal(said, target.model.logits_after(view.tokens))

@@ -1,0 +1,143 @@
+"""Restricted and mixed draft laws are the laws guesses are drawn from: a verifier that reads them keeps the target's."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from law_tools import Table, distance, law_of, plain_law
+from pairs import loaded
+
+import paceline.draft.chance
+import paceline.draft.mixture
+from paceline.draft.chance import draw_own, draw_shared
+from paceline.draft.mixture import MixtureDrafter
+from paceline.draft.vocabulary import map_tokens
+from paceline.draft.voice import Voice
+from paceline.testing import TinyModel
+from paceline.types import Budget, SamplingParams, View
+
+VOCAB, LENGTH, DEPTH = 3, 2, 2
+PIECES = [b"a", b"b", b"c"]
+
+
+def said_by(table):
+    """A draft model whose law after some letters is the table's."""
+    return lambda seen: np.log(np.maximum(table(seen), 1e-30)).astype(np.float32)
+
+
+def voice_of(kind, seed):
+    if kind == "plain":
+        return Voice(TinyModel(3, law=said_by(Table(3, seed)), reach=None), vocab=3, context=64, slots=1, name=kind)
+    # Two of the target's three letters, under other ids, between two of its own.
+    draft = loaded("small", TinyModel(4, law=said_by(Table(4, seed)), reach=None), [b"b", b"x", b"a", b"y"])
+    words = map_tokens(loaded("big", TinyModel(3), PIECES).tokenizer, draft.tokenizer, vocab=3)
+    return Voice(draft.model, vocab=3, context=64, slots=1, name=kind, words=words, first=1)
+
+
+class Fixed:
+    """Weights that are a function of the text, as learned ones are."""
+
+    def __init__(self, tokens, members):
+        weights = 1.0 + np.arange(members) + (len(tokens) + sum(tokens)) % 3
+        self._weights = weights / weights.sum()
+
+    def current(self):
+        return self._weights
+
+
+def rejection(draft, laws, table, tokens, dice):
+    """Speculative sampling on a chain (Leviathan et al. 2211.17192)."""
+    kept = []
+    for node in range(draft.drafted):
+        p, q, guess = table((*tokens, *kept)), laws[node], int(draft.tree.tokens[node + 1])
+        if not dice.accept(min(1.0, p[guess] / q[guess])):
+            rest = np.maximum(p - q, 0)
+            return [*kept, dice.draw(rest / rest.sum())]
+        kept.append(guess)
+    return [*kept, dice.draw(table((*tokens, *kept)))]
+
+
+def played(kinds, table, monkeypatch, spoil=lambda drafter, laws: laws):
+    voices = [voice_of(kind, 50 + i) for i, kind in enumerate(kinds)]
+
+    def play(tokens, dice):
+        def chosen(chances, view, path):
+            return dice.draw(chances)
+
+        monkeypatch.setattr(paceline.draft.chance, "draw_own", chosen)
+        monkeypatch.setattr(paceline.draft.mixture, "draw_own", chosen)
+        drafter = MixtureDrafter(voices, draws="chain", name="m")
+        drafter.weights = Fixed(tokens, len(kinds))
+        view = View(0, np.array([0, *tokens], np.int32), SamplingParams(1.0))
+        (draft,) = drafter.propose([view], [Budget(DEPTH, DEPTH)])
+        assert draft.drawn.tolist() == [False, *[True] * draft.drafted]
+        laws = spoil(drafter, draft.laws)
+        drafter.release(0)
+        return rejection(draft, laws, table, tokens, dice)
+
+    return law_of(play, LENGTH)
+
+
+CASES = [["tli"], ["plain"], ["plain", "plain"], ["plain", "tli"], ["tli", "plain", "plain"]]
+
+
+@pytest.mark.parametrize("kinds", CASES, ids="+".join)
+def test_the_recorded_law_is_the_one_drawn_from(kinds, monkeypatch):
+    table = Table(VOCAB, 7)
+    off = distance(played(kinds, table, monkeypatch), plain_law(table, LENGTH))
+    assert off < 1e-12, off
+
+
+def test_a_members_law_in_place_of_the_mixtures_shows(monkeypatch):
+    table = Table(VOCAB, 7)
+
+    def spoil(drafter, laws):
+        return {node: members[0] for node, members in enumerate(drafter._laws[0])}
+
+    assert distance(played(["plain", "plain"], table, monkeypatch, spoil), plain_law(table, LENGTH)) > 0.01
+
+
+def test_a_restricted_law_that_does_not_sum_to_one_shows(monkeypatch):
+    table = Table(VOCAB, 7)
+
+    def spoil(drafter, laws):
+        return {node: 0.7 * law for node, law in laws.items()}
+
+    assert distance(played(["tli"], table, monkeypatch, spoil), plain_law(table, LENGTH)) > 0.01
+
+
+def test_a_map_that_is_off_by_one_id_still_says_what_it_drew_from(monkeypatch):
+    """A wrong map makes bad guesses, never another law: what is recorded went through the same map."""
+    table, make = Table(VOCAB, 7), voice_of
+
+    def broken(kind, seed):
+        voice = make(kind, seed)
+        voice.words = dataclasses.replace(voice.words, draft=np.roll(voice.words.draft, 1))
+        return voice
+
+    monkeypatch.setitem(globals(), "voice_of", broken)
+    assert distance(played(["tli"], table, monkeypatch), plain_law(table, LENGTH)) < 1e-12
+
+
+def test_own_draws_have_their_law_and_differ_by_round():
+    """Expected 1 of 16 cells beyond its bound in 10^6 runs; the seeds are fixed."""
+    chances = np.array([0.1, 0.2, 0.3, 0.4])
+    pairs = np.zeros((4, 4))
+    count = 1500
+    for seed in range(count):
+        params = SamplingParams(1.0, seed=seed)
+        earlier, later = (View(0, np.zeros(n, np.int32), params) for n in (5, 6))
+        # One position, first drafted a token ahead, then again from the round after.
+        pairs[draw_own(chances, earlier, [0]), draw_own(chances, later, [])] += 1
+    expected = count * np.outer(chances, chances)
+    assert ((pairs - expected) ** 2 / expected).sum() < 56.5  # 16 cells at 10^-6
+
+
+def test_shared_draws_are_the_targets_where_the_laws_agree():
+    from paceline.sample.draw import draw
+
+    logits = np.random.default_rng(0).standard_normal(30).astype(np.float32)
+    chances = np.exp(logits.astype(np.float64))
+    for seed in range(50):
+        view = View(0, np.zeros(4, np.int32), SamplingParams(1.0, seed=seed))
+        assert draw_shared(chances / chances.sum(), view, [1]) == draw(logits, view, [1])

@@ -1,0 +1,184 @@
+"""Drafts of other vocabularies, of several models and in stages change nothing but the time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from pairs import LETTERS, loaded, overlapping, permuted, setting_of, singers, target_of
+from parity_tools import run
+
+from paceline.draft.mixture import MixtureDrafter
+from paceline.draft.translate import drafter_for
+from paceline.engine.loading import make_drafter
+from paceline.errors import VocabMismatch
+from paceline.testing import TinyModel
+from paceline.types import SamplingParams
+
+GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)
+BOTH = pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "T=0.8"])
+OWN = pytest.mark.parametrize("draws", ["shared", "chain"])
+
+
+def drafter_of(name, target, draws="shared"):
+    drafts = [permuted(target, name="twin"), overlapping("stranger"), loaded("blunt", TinyModel(16, reach=4, seed=7))]
+    return make_drafter(name, setting_of(target, drafts, draws))
+
+
+NAMES = [
+    "twin",
+    "stranger",
+    "staged:blunt",
+    "ensemble:twin+blunt",
+    "ensemble:stranger+twin+blunt",
+    "branches:twin+stranger",
+]
+
+
+@BOTH
+@OWN
+@pytest.mark.parametrize("name", NAMES)
+def test_alone_and_in_a_batch_nothing_changes(name, draws, params):
+    """Matching the target's own sample keeps its output whatever the guesses were drawn with."""
+    target = target_of(seed=2)
+    chance = np.random.default_rng(0)
+    prompts = [chance.integers(16, size=length).tolist() for length in (3, 17, 70)]
+    each = [SamplingParams(params.temperature, seed=s, max_tokens=m) for s, m in ((1, 30), (2, 5), (3, 20))]
+    plain = [run(target.model, [prompt], one)[0] for prompt, one in zip(prompts, each, strict=True)]
+    drafter = drafter_of(name, target, draws)
+    for length in (1, 5):
+        together = run(target.model, prompts, each, drafter, length=length)
+        assert [said.key() for said in together] == [said.key() for said in plain], length
+    for voice in getattr(drafter, "voices", [drafter]):
+        if hasattr(voice, "reader"):
+            voice.reader.cache.check()
+            assert voice.reader.cache.held() == 0
+
+
+@BOTH
+def test_c05_a_vocabulary_in_another_order_is_translated_exactly(params):
+    """The draft is the target under other ids: every guess is right, or an id was taken for another."""
+    target = target_of()
+    drafter = drafter_of("twin", target)
+    assert drafter.sources == ("twin (tli)",)
+    (plain,) = run(target.model, [[1, 2, 3]], params)
+    (said,) = run(target.model, [[1, 2, 3]], params, drafter, length=4)
+    assert said.key() == plain.key()
+    assert said.tally.acceptance_rate == 1
+
+
+def test_c05_a_thousand_swapped_ids_are_translated_exactly():
+    chance = np.random.default_rng(0)
+    pieces = [b"%03x" % i for i in range(3000)]
+    swapped = pieces.copy()
+    places = chance.choice(3000, 1000, replace=False)
+    for i, j in zip(places, np.roll(places, 1), strict=True):
+        swapped[i] = pieces[j]
+    ids = {piece: i for i, piece in enumerate(swapped)}
+    to_draft = np.array([ids[piece] for piece in pieces])
+    model = TinyModel(3000, reach=2)
+    back = np.argsort(to_draft)
+    target = loaded("big", model, pieces)
+    draft = loaded("small", TinyModel(3000, reach=2, law=lambda seen: model.logits_after(back[seen])[back]), swapped)
+    (said,) = run(model, [[5, 6]], SAMPLED, drafter_for(setting_of(target), draft), tokenizer=target.tokenizer)
+    assert said.tally.acceptance_rate == 1
+
+
+@pytest.mark.parametrize("bug", ["guesses off by one id", "context off by one id"])
+def test_a_map_that_is_off_by_one_shows(bug):
+    target = target_of()
+    drafter = drafter_of("twin", target)
+    words = drafter.voices[0].words
+    wrong = {
+        "guesses off by one id": {"draft": np.roll(words.draft, 1)},
+        "context off by one id": {"partners": np.roll(words.partners, 1)},
+    }[bug]
+    drafter.voices[0].words = dataclasses.replace(words, **wrong)
+    (said,) = run(target.model, [[1, 2, 3]], GREEDY, drafter, length=4)
+    assert said.tally.acceptance_rate < 0.7
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 8])
+def test_by_way_of_text_two_tokenizers_sing_one_verse(length):
+    target, draft = singers()
+    prompt = target.tokenizer.encode("lorem ipsum dol")
+    params = SamplingParams(max_tokens=80)
+    drafter = drafter_for(setting_of(target), draft)
+    assert drafter.sources == ("small (slem)",)
+    settings = {"tokenizer": target.tokenizer, "context": 1024}
+    (plain,) = run(target.model, [prompt], params, **settings)
+    (said,) = run(target.model, [prompt], params, drafter, length=length, **settings)
+    assert said.key() == plain.key()
+    assert "amet consectetur lorem" in said.text
+    assert said.tally.acceptance_rate > 0.6, "a guess may end inside a syllable, no more"
+    assert said.tally.rounds < 90 / (0.6 * length + 1)
+    assert drafter.reader.cache.held() == 0
+
+
+@BOTH
+def test_by_way_of_text_nothing_changes_when_the_draft_knows_nothing(params):
+    target, draft = singers()
+    stranger = dataclasses.replace(draft, model=TinyModel(draft.model.spec.vocab, seed=4, context=1024))
+    model = TinyModel(target.model.spec.vocab, reach=3, seed=8, context=1024)
+    prompts = [[1, 2, 3], [4, 5, 6, 7] * 9, [0]]
+    settings = {"tokenizer": target.tokenizer, "context": 1024}
+    plain = [run(model, [prompt], params, **settings)[0].key() for prompt in prompts]
+    drafter = drafter_for(setting_of(dataclasses.replace(target, model=model)), stranger)
+    together = run(model, prompts, params, drafter, **settings)
+    assert [said.key() for said in together] == plain
+
+
+# ---- vocabularies that differ in their padding
+
+
+@BOTH
+@pytest.mark.parametrize(("ours", "theirs"), [(16, 20), (20, 16), (18, 20)])
+def test_padded_vocabularies_draft_as_they_are(ours, theirs, params):
+    """16 letters; what lies behind them is padding, and never guessed."""
+    model = TinyModel(ours, reach=3, seed=3)
+
+    def law(seen):
+        logits = np.full(theirs, 60, np.float32)  # a draft in love with its padding
+        logits[:16] = model.logits_after(seen)[:16]
+        return logits
+
+    target, draft = loaded("big", model), loaded("small", TinyModel(theirs, reach=3, law=law))
+    drafter = drafter_for(setting_of(target), draft)
+    assert drafter.sources == ("small",)
+    prompt = [1, 2, ours - 1, 4]  # an id the draft may not have
+    (plain,) = run(model, [prompt], params, tokenizer=loaded("", model, [*LETTERS, b"?", b"!", b"+", b"-"]).tokenizer)
+    engine_tokenizer = loaded("", model, [*LETTERS, b"?", b"!", b"+", b"-"]).tokenizer
+    (said,) = run(model, [prompt], params, drafter, tokenizer=engine_tokenizer)
+    assert said.key() == plain.key()
+    assert said.tally.acceptance_rate > (0.05 if ours > 16 else 0.95)
+
+
+def test_models_without_a_common_text_are_refused_by_name():
+    target = target_of()
+    draft = loaded("small", TinyModel(16), [bytes([48 + i]) for i in range(10)] + [bytes([65 + i]) for i in range(6)])
+    with pytest.raises(VocabMismatch) as caught:
+        drafter_for(setting_of(target), draft)
+    for part in ("`small`", "`big`", "16 ids differ", "`0`", "'a'", "'0'"):
+        assert part in str(caught.value)
+    assert caught.value.hint
+
+
+# ---- several drafts
+
+
+def test_a_mixture_learns_whom_to_believe():
+    target = target_of()
+    drafter = drafter_of("ensemble:blunt+twin", target)
+    assert isinstance(drafter, MixtureDrafter)
+    (said,) = run(target.model, [[1, 2, 3]], SamplingParams(0.8, seed=1, max_tokens=100), drafter, length=4)
+    assert drafter.weights.current()[1] > 0.9
+    assert said.tally.acceptance_rate > 0.8
+
+
+@BOTH
+def test_branches_are_right_where_any_of_them_is(params):
+    target = target_of()
+    drafter = drafter_of("branches:blunt+twin", target)
+    assert drafter.sources == ("blunt", "twin (tli)")
+    (said,) = run(target.model, [[1, 2, 3]], params, drafter, length=8)
+    assert said.tally.rounds < 25
+    assert said.tally.by_source["twin (tli)"]["accepted"] > 10
