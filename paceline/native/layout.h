@@ -78,7 +78,8 @@ struct QuantView {
   const int8_t* codes;       // [T, cols]
   const float* scale;        // [T, cols/32]
   const float* sum;          // [T, cols/32]   scale * (sum of the group's codes), and its outlier
-  const int32_t* offset32;   // [T, cols/16]   -32 * (sum of each 16 codes): what centring codes on 32 subtracts
+  const int32_t* offset32;   // [T, cols/16]   -32 * (sum of each 16 codes): what centring codes on 32 subtracts;
+                             //                on AVX2 as two words that add up to it (products_avx2.inc)
   const int32_t* offset128;  // [T, cols/32]   -128 * (sum of the group's codes)
   const int32_t* outlier;    // [T, outliers_of(cols)] columns
   const float* outlier_value;

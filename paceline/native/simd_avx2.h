@@ -9,7 +9,7 @@
 namespace paceline::avx2 {
 
 constexpr const char* kName = "avx2";
-constexpr int kRowBlock = 2;
+constexpr int kRowBlock = 8;
 constexpr int kQueryBlock = 2;
 constexpr int kWideBias = 0;  // dp_wide multiplies codes - 128
 
