@@ -26,6 +26,7 @@ COMMANDS = {
     "chat": "Talk with a model, turn by turn.",
     "pull": "Download models, so that later runs need no network.",
     "models": "List the models that have a name, and those already here.",
+    "bench": "Measure speculation on real workloads, and make a report of it.",
 }
 INTERRUPTED = 128 + signal.SIGINT
 
