@@ -1,5 +1,6 @@
 """llama.cpp in a process of its own, asleep while we measure: the same file, the same threads, the same token ids.
 
+A process has one way of speculating, its `mode`, because llama.cpp sets that up with the model.
 This file is both ends: `Peer` here, and the child it starts, which knows nothing of Paceline.
 """
 
@@ -20,6 +21,17 @@ from paceline.bench.machine import cpu_seconds
 from paceline.types import Json
 
 PACKAGE = "xllamacpp"
+PLAIN, DRAFT = "plain", "draft"
+MODES = {
+    PLAIN: "NONE",
+    DRAFT: "DRAFT_SIMPLE",
+    "ngram-simple": "NGRAM_SIMPLE",
+    "ngram-map-k": "NGRAM_MAP_K",
+    "ngram-map-k4v": "NGRAM_MAP_K4V",
+    "ngram-mod": "NGRAM_MOD",
+    "ngram-cache": "NGRAM_CACHE",
+}
+"""What a peer may do, each as llama.cpp ships it, and the name its package has for it."""
 
 
 class PeerError(Exception):
@@ -34,6 +46,8 @@ class Timings:
     prompt_seconds: float
     tokens: int
     decode_seconds: float
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def seconds_per_token(self) -> float:
@@ -41,16 +55,17 @@ class Timings:
 
 
 class Peer:
-    """A running llama.cpp with one model."""
+    """A running llama.cpp with one model; `draft` is the file of the one that drafts for it in mode "draft"."""
 
-    def __init__(self, file: Path, threads: int, context: int) -> None:
+    def __init__(self, file: Path, threads: int, context: int, *, mode: str = PLAIN, draft: Path | None = None) -> None:
         if importlib.util.find_spec(PACKAGE) is None:
             raise PeerError(f'{PACKAGE} is not installed (pip install "paceline[bench]")')
-        if file.suffix != ".gguf":
-            raise PeerError(f"llama.cpp reads GGUF files, `{file.name}` is none")
+        for path in (file, *([draft] if draft else [])):
+            if path.suffix != ".gguf":
+                raise PeerError(f"llama.cpp reads GGUF files, `{path.name}` is none")
         # Its own session: Ctrl-C is for us, and we end the child.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(file), str(threads), str(context)],
+            [sys.executable, "-m", __name__, str(file), str(threads), str(context), mode, str(draft or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,13 +79,41 @@ class Peer:
             self.close()
             raise
 
-    def complete(self, tokens: Sequence[int], count: int, *, keep: bool = False) -> Timings:
-        """Greedily continue token ids by `count` tokens; `keep` lets it reuse what its cache holds of them."""
-        self._send({"tokens": [int(token) for token in tokens], "count": count, "keep": keep})
+    def complete(
+        self,
+        tokens: Sequence[int],
+        count: int,
+        *,
+        keep: bool = False,
+        temperature: float = 0.0,
+        seed: int = 0,
+        ignore_eos: bool = True,
+    ) -> Timings:
+        """Continue token ids by `count` tokens, or fewer if an end may come.
+
+        Args:
+            keep: let it reuse what its cache holds of them.
+        """
+        self._send(
+            {
+                "prompt": [int(token) for token in tokens],
+                "max_tokens": count,
+                "temperature": temperature,
+                "seed": seed,
+                "samplers": ["temperature"],  # the least work it can do per token
+                "ignore_eos": ignore_eos,
+                "cache_prompt": keep,
+            }
+        )
         answer = self._answer()
         self._wait_until_idle()
         return Timings(
-            answer["prompt_n"], answer["prompt_ms"] / 1e3, answer["predicted_n"], answer["predicted_ms"] / 1e3
+            answer["prompt_n"],
+            answer["prompt_ms"] / 1e3,
+            answer["predicted_n"],
+            answer["predicted_ms"] / 1e3,
+            answer.get("draft_n", 0),
+            answer.get("draft_n_accepted", 0),
         )
 
     def close(self) -> None:
@@ -116,7 +159,7 @@ class Peer:
                 return
 
 
-def serve(file: str, threads: int, context: int) -> None:
+def serve(file: str, threads: int, context: int, mode: str, draft: str) -> None:
     """Answer requests from stdin until it closes; only our own lines reach stdout."""
     answers = os.fdopen(os.dup(1), "w")
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -134,20 +177,16 @@ def serve(file: str, threads: int, context: int) -> None:
         params.model.path = file
         params.n_ctx, params.n_parallel, params.verbosity = context, 1, -1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        if mode != PLAIN:
+            speculative = params.speculative
+            speculative.types = [getattr(xllamacpp.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{MODES[mode]}")]
+            if draft:
+                speculative.draft.mparams.path = draft
+                speculative.draft.cpuparams.n_threads = speculative.draft.cpuparams_batch.n_threads = threads
         server = xllamacpp.Server(params)
         answer({"system": xllamacpp.get_system_info().strip(" |"), "package": PACKAGE})
         for line in sys.stdin:
-            asked = json.loads(line)
-            reply = server.handle_completions(
-                {
-                    "prompt": asked["tokens"],
-                    "max_tokens": asked["count"],
-                    "temperature": 0,
-                    "samplers": ["temperature"],  # the least work it can do per token
-                    "ignore_eos": True,
-                    "cache_prompt": asked["keep"],
-                }
-            )
+            reply = server.handle_completions(json.loads(line))
             if "timings" not in reply:
                 answer({"error": str(reply)[:300]})
                 continue
@@ -159,4 +198,4 @@ def serve(file: str, threads: int, context: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, NoDrafter
 from paceline.engine.llm import LLM
 from paceline.model.native import NativeModel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Progress:
         self.show()
 
 
-def rotated(values: Sequence[int], by: int) -> list[int]:
+def rotated(values: Sequence[T], by: int) -> list[T]:
     """Return the values starting elsewhere, so that no one of them always follows the same other."""
     by %= len(values)
     return [*values[by:], *values[:by]]

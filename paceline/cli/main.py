@@ -28,6 +28,7 @@ COMMANDS = {
     "plan": "Forecast what speculation would bring, before anything is loaded.",
     "pull": "Download models, so that later runs need no network.",
     "models": "List the models that have a name, and those already here.",
+    "bench": "Measure speculation on real workloads, and make a report of it.",
 }
 INTERRUPTED = 128 + signal.SIGINT
 

@@ -114,8 +114,13 @@ def make_verifier(config: LLMConfig) -> Verifier:
     return PAIRED[own]()
 
 
-def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool) -> Drafter:
+def load_drafter(
+    config: LLMConfig, target: Loaded, pool: Any, *, progress: bool, load: Callable[..., Loaded] = load
+) -> Drafter:
     """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
+
+    Args:
+        load: loads draft models; benchmarks give one that remembers.
 
     Raises:
         UsageError: no drafter and no model goes by a name, or a name comes twice.
