@@ -77,7 +77,7 @@ def check(
     """Draw pairs of tokens over ever new seeds until it is late, and compare their counts with the law.
 
     Args:
-        draw_pairs: maps (settings, seeds) to a reply for each seed, drawn by the whole engine; its first two tokens count.
+        draw_pairs: maps (settings, seeds) to a reply for each seed, by the whole engine; two tokens of it count.
     """
     allowed = likeliest(model, view, view.ends)
     params = replace(

@@ -13,10 +13,10 @@ from typing import Any
 from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, Loaded, NoDrafter, lookup
+from paceline.draft.base import Drafter, NoDrafter, lookup
 from paceline.engine.completion import Completion
 from paceline.engine.llm import LLM
-from paceline.engine.loading import CONTROLLERS, VERIFIERS, load, load_drafter
+from paceline.engine.loading import load, load_controller, load_drafter, make_verifier
 from paceline.errors import UsageError
 from paceline.types import Round, SamplingParams
 from paceline.verify.base import Verifier
@@ -103,7 +103,7 @@ class Rig:
     def __init__(self, llm: LLM, pool: Any, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
         self.llm, self.ways = llm, list(ways)
         self._pool, self._load = pool, functools.cache(load)
-        self._plain = Player(NoDrafter(), FixedController(0), VERIFIERS[LLMConfig().verify]())
+        self._plain = Player(NoDrafter(), FixedController(0), make_verifier(LLMConfig(draft="off")))
         self._players = {(way, t): self._player(way) for way in self.ways for t in temperatures}
 
     def verifier(self, way: Way, temperature: float) -> Verifier:
@@ -129,6 +129,7 @@ class Rig:
 
     def _player(self, way: Way) -> Player:
         config = replace(way.config(self.llm.config.model), draft_quant=self.llm.config.draft_quant, slots=1)
-        target = Loaded(config.model, self.llm.engine.parts.model, self.llm.tokenizer, self.llm.context)
+        target = self.llm.target
         drafter = load_drafter(config, target, self._pool, progress=False, load=self._load)
-        return Player(drafter, CONTROLLERS[way.control](way.draft_tokens), VERIFIERS[way.verify]())
+        controller = load_controller(config, target, drafter, self._pool, progress=False)
+        return Player(drafter, controller, make_verifier(config))

@@ -78,15 +78,15 @@ class LLM:
                 )
         self.config = LLMConfig.of(model=str(model), draft=str(draft), **settings)
         pool = new_pool(self.config.threads)
-        self._target: Loaded = load_target(self.config, pool, progress=progress)
-        self.tokenizer = self._target.tokenizer
-        self.context = self._target.context
-        drafter = load_drafter(self.config, self._target, pool, progress=progress)
+        self.target: Loaded = load_target(self.config, pool, progress=progress)
+        self.tokenizer = self.target.tokenizer
+        self.context = self.target.context
+        drafter = load_drafter(self.config, self.target, pool, progress=progress)
         verifier = make_verifier(self.config)
-        controller = load_controller(self.config, self._target, drafter, pool, progress=progress)
+        controller = load_controller(self.config, self.target, drafter, pool, progress=progress)
         self._pool = pool
         self.engine = Engine(
-            self._target.model,
+            self.target.model,
             self.tokenizer,
             drafter,
             controller,
@@ -95,7 +95,7 @@ class LLM:
             slots=self.config.slots,
         )
         self.setup = Setup(
-            self._target.name,
+            self.target.name,
             drafter.sources,
             verifier.name,
             self.config.control,
@@ -206,13 +206,13 @@ class LLM:
         try:
             while (start := cache.length(sequence)) < len(text) - 1:
                 part = text[start : min(start + CHUNK, len(text) - 1)]
-                self._target.model.forward(flatten(cache, [sequence], [TokenTree.chain(part)], [0]), cache)
+                self.target.model.forward(flatten(cache, [sequence], [TokenTree.chain(part)], [0]), cache)
                 cache.commit(sequence, range(len(part)), part)
             seconds = []
             for _ in range(3 + repeats):
                 batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
                 started = perf_counter()
-                self._target.model.forward(batch, cache)
+                self.target.model.forward(batch, cache)
                 seconds.append(perf_counter() - started)
             return float(np.median(seconds[3:]))
         finally:
@@ -275,8 +275,8 @@ class LLM:
             and parts.controller.cost.has_drifted
             and self.engine.is_idle
         ):
-            key = calibration_key(self.config, self._target, self._pool)
-            parts.controller.renew(calibrated(self._target.model, parts.drafter, key, again=True).cost)
+            key = calibration_key(self.config, self.target, self._pool)
+            parts.controller.renew(calibrated(self.target.model, parts.drafter, key, again=True).cost)
 
     def _next(self, record: _Record) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""

@@ -8,7 +8,7 @@ from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
 from views import outcome
 
 from paceline.draft.model import ModelDrafter
-from paceline.draft.retokenise import RetokenisingDrafter, Retelling
+from paceline.draft.retokenise import Retelling, RetokenisingDrafter
 from paceline.draft.staged import StagedDrafter, continuation
 from paceline.draft.translate import drafter_for
 from paceline.draft.vocabulary import Speller, map_tokens, overlap
