@@ -33,7 +33,7 @@ def all_differ(outputs):
 def test_penalties_hold_on_smollm2(target, requantised):  # noqa: F811
     settings = {"tokenizer": target.tokenizer, "context": 1024, "check": False}
     model, prompt = target.engine.parts.model, target.encode(PROMPT)
-    params = [SamplingParams(max_tokens=10, logprobs=2, **one) for one in SETTINGS]
+    params = [SamplingParams(max_tokens=9, logprobs=2, ignore_eos=True, **one) for one in SETTINGS]
     plain = run(model, [prompt] * 4, params, **settings)
     assert all_differ([said.tokens for said in plain])
     answers = {i: [*prompt, *said.tokens] for i, said in enumerate(plain)}

@@ -39,7 +39,7 @@ def cooler(tokens, logits):
 
 
 SETTINGS = {
-    "repetition": {"repetition_penalty": 1.3},
+    "repetition": {"repetition_penalty": 2.0},
     "presence": {"presence_penalty": 1.5},
     "frequency": {"frequency_penalty": 0.9},
     "frequency rewarded": {"frequency_penalty": -2.0},
