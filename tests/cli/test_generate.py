@@ -89,6 +89,26 @@ def test_drafts_change_nothing_but_the_numbers(cli, draw):
     assert (plain["token_ids"], plain["text"]) == (fast["token_ids"], fast["text"])
 
 
+def test_json_has_log_probabilities_when_asked(cli):
+    plain, fast = (as_json(cli, REPEATING, "--draft", d, "--max-tokens", 8, "--logprobs", 2) for d in ("off", "ngram"))
+    check_shape(fast, {**CONTRACT, "logprobs": list})
+    assert plain["logprobs"] == fast["logprobs"]
+    assert [one["token_id"] for one in fast["logprobs"]] == fast["token_ids"]
+    for one in fast["logprobs"]:
+        check_shape(one, {"token_id": int, "logprob": float, "top_logprobs": list})
+        assert len(one["top_logprobs"]) == 2
+        assert one["top_logprobs"][0] == {"token_id": one["token_id"], "logprob": one["logprob"]}  # greedy
+
+
+def test_settings_of_the_law_change_the_reply_alike_with_and_without_drafts(cli):
+    settings = ["--repetition-penalty", 1.3, "--bad-word", "wheel", "--logit-bias", "0=-5", "--min-tokens", 4]
+    free = as_json(cli, REPEATING, "--max-tokens", 12)
+    plain, fast = (as_json(cli, REPEATING, "--draft", d, "--max-tokens", 12, *settings) for d in ("off", "ngram"))
+    assert plain["token_ids"] == fast["token_ids"] != free["token_ids"]
+    assert "wheel" in free["text"]
+    assert "wheel" not in plain["text"]
+
+
 def test_a_pipe_gets_the_text_and_stderr_one_line(cli):
     text = as_json(cli, REPEATING, "--draft", "ngram", "--max-tokens", 24)["text"]
     result = cli("generate", REPEATING, "--draft", "ngram", "--max-tokens", 24)

@@ -22,7 +22,22 @@ LOADING = {
     "verify": "coupled",
     "control": "fixed",
 }
-DRAWING = {"max_tokens": 9, "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.1, "seed": 4}
+DRAWING = {
+    "max_tokens": 9,
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.25,
+    "typical_p": 0.75,
+    "min_p": 0.1,
+    "seed": 4,
+    "repetition_penalty": 1.25,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+    "min_tokens": 2,
+}
+LISTS = {"stop": ("a", "b"), "bad_words": ("c", " d"), "logit_bias": ((7, -100.0), (9, 1.5))}
+REPEATED = ["--stop", "a", "--stop", "b", "--bad-word", "c", "--bad-word", " d"]
+REPEATED += ["--logit-bias", "7=-100", "--logit-bias", "9=1.5"]
 
 
 @pytest.mark.parametrize("command", ["generate", "chat"])
@@ -42,12 +57,22 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
     monkeypatch.setattr("paceline.engine.llm.LLM", load)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt")))
     given = [f"--{name.replace('_', '-')}={value}" for name, value in {**LOADING, **DRAWING}.items()]
-    result = cli(command, *given, "--stop", "a", "--stop", "b", "--ignore-eos")
+    more = ["--logprobs", "5", "--json"] if command == "generate" else []
+    result = cli(command, *given, *REPEATED, *more, "--ignore-eos")
     assert result.err == "error: far enough\n"
     assert loaded == [asdict(LLMConfig(**LOADING)) | {"progress": True}]
-    assert drawn == [SamplingParams(**DRAWING, stop=("a", "b"), ignore_eos=True)]
+    wanted = SamplingParams(**DRAWING, **LISTS, ignore_eos=True, logprobs=5 if more else None)
+    assert drawn == [wanted]
 
 
-def test_every_setting_has_an_option_but_for_slots_which_one_request_cannot_use():
+def test_every_setting_has_an_option_but_for_those_of_python_and_of_servers():
+    """`slots` is no use to one request, a processor is code, and allowed ids are a program's business."""
     assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots"}
-    assert {field.name for field in fields(SamplingParams)} == {*DRAWING, "stop", "ignore_eos"}
+    assert {field.name for field in fields(SamplingParams)} == {
+        *DRAWING,
+        *LISTS,
+        "ignore_eos",
+        "logprobs",
+        "allowed_tokens",
+        "logits_processors",
+    }

@@ -1,5 +1,7 @@
 """The same promise on a real model and its real kernels: SmolLM2-135M, where it is on this machine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from parity_tools import run
@@ -13,7 +15,7 @@ from paceline.draft.predicted import PredictedDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
 from paceline.model.sources import models_folder
-from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, oracle
+from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
 from paceline.types import SamplingParams
 
 FILE = models_folder() / "smollm2-135m.gguf"
@@ -68,6 +70,8 @@ def drafter_of(name, target, requantised, answers):
         "model": lambda: ModelDrafter(requantised, context=1024),
         "stranger": lambda: ModelDrafter(stranger(vocab), context=1024),
         "oracle": lambda: ScriptedDrafter(oracle, answers),
+        "liar": lambda: ScriptedDrafter(liar(vocab), answers),
+        "gappy": lambda: ScriptedDrafter(gappy(), answers),
         "half-liar": lambda: ScriptedDrafter(half_liar(vocab, 2), answers),
         "bush": lambda: ScriptedDrafter(bush(vocab, right_for=3), answers),
     }[name]()
@@ -111,3 +115,50 @@ def test_drafters_without_a_model_change_no_token(target, requantised, name, tem
 @pytest.mark.parametrize("name", ["ngram", "model", "stranger", "oracle", "half-liar", "bush", *WITHOUT_MODEL])
 def test_speculation_changes_no_token_of_twenty_prompts_at_any_length(target, requantised, name, temperature):
     compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 24)
+
+
+# ---- C03: penalties that others ignored under speculation
+
+HELLO = "Repeat the word 'hello': hello"
+PENALTIES = [{}, {"frequency_penalty": -2.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 1.3}]
+
+
+@pytest.fixture(scope="module")
+def penalised(target):
+    """Prompt, settings and what plain decoding says: no two the same."""
+    params = [SamplingParams(max_tokens=7, logprobs=2, ignore_eos=True, **one) for one in PENALTIES]
+    prompts = [target.encode(HELLO)] * len(params)
+    plain = run(target.engine.parts.model, prompts, params, tokenizer=target.tokenizer, context=1024, check=False)
+    assert len({tuple(said.tokens) for said in plain}) == len(params)
+    return prompts, params, plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ngram",
+        "model",
+        "oracle",
+        "bush",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("liar", "half-liar", "gappy")),
+    ],
+)
+def test_penalties_hold_with_every_drafter(target, requantised, penalised, name):
+    prompts, params, plain = penalised
+    answers = {i: [*prompts[i], *said.tokens] for i, said in enumerate(plain)}
+    drafter = drafter_of(name, target, requantised, answers)
+    said = run(
+        target.engine.parts.model, prompts, params, drafter, tokenizer=target.tokenizer, context=1024, check=False
+    )
+    for one, other in zip(said, plain, strict=True):
+        assert one.key() == other.key()
+        assert one.logprobs == other.logprobs
+        if name == "oracle":
+            assert one.tally.rounds <= 3
+
+
+def test_bad_words_are_not_written(target):
+    params = SamplingParams(max_tokens=6)
+    free = target.generate("The capital of France is", params).text
+    assert "Paris" in free
+    assert "Paris" not in target.generate("The capital of France is", replace(params, bad_words=("Paris",))).text
