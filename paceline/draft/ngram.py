@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft, register
-from paceline.draft.grow import worth
+from paceline.draft.judge import paying
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 
@@ -77,8 +77,8 @@ class NgramDrafter:
             return empty_draft(view)
         guess = share[np.minimum(np.arange(n - 1, n + count), SURE)].astype(np.float32)
         guess[0] = 1.0
-        if budget.price is not None:  # what `prune` keeps of a chain
-            count = worth(guess[1:].cumprod(dtype=np.float64), budget.price)[0]
+        if budget.price is not None:
+            count = paying(guess.cumprod(dtype=np.float64), budget.price) - 1
         tree = TokenTree.chain([int(view.tokens[-1]), *copied[:count]])
         return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
 
