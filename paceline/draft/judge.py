@@ -20,8 +20,12 @@ def paying(values: Floats | Probabilities, price: Probabilities | None) -> int:
     """
     if price is None:
         return len(values)
-    count = min(len(values), len(price))
-    return int((np.cumsum(values[:count], dtype=np.float64) - price[:count]).argmax()) + 1
+    best, most, total = 1, -np.inf, 0.0
+    for count, (value, cost) in enumerate(zip(values.tolist(), price.tolist(), strict=False), 1):  # faster than arrays
+        total += value
+        if total - cost > most:
+            best, most = count, total - cost
+    return best
 
 
 def judged(tree: TokenTree, committed: Sequence[int]) -> list[tuple[int, bool]]:
