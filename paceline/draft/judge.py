@@ -1,10 +1,31 @@
-"""Which of a drafter's own guesses were right, whatever became of them between its proposal and the verification."""
+"""Which of a drafter's own guesses pay, and which were right whatever became of them before they were verified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.types import TokenTree
+import numpy as np
+
+from paceline.types import Floats, Probabilities, TokenTree
+
+
+def paying(values: Floats | Probabilities, price: Probabilities | None) -> int:
+    """Return how many nodes of a tree that was grown best first are worth their price, the root included.
+
+    What `grow.prune` keeps of it, without sorting.
+
+    Args:
+        values: float [n], the root's 1 first, never rising.
+        price: float64 [at least n], that of verifying 0, 1, … nodes below the root; `None` keeps all.
+    """
+    if price is None:
+        return len(values)
+    best, most, total = 1, -np.inf, 0.0
+    for count, (value, cost) in enumerate(zip(values.tolist(), price.tolist(), strict=False), 1):  # faster than arrays
+        total += value
+        if total - cost > most:
+            best, most = count, total - cost
+    return best
 
 
 def judged(tree: TokenTree, committed: Sequence[int]) -> list[tuple[int, bool]]:

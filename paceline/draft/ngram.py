@@ -1,7 +1,8 @@
 """Prompt lookup: guess that what followed the last few tokens before will follow them again.
 
-A hash from each n-gram to the position after its latest occurrence makes a round O(1) in the history's length; the
-longest match wins, then the most recent. (Saxena 2023, prompt lookup decoding; LLMA, Yang et al. 2304.04487.)
+A hash from each n-gram to the position after its latest occurrence (native/ngram.cpp) makes a round O(1) in the
+history's length; the longest match wins, then the most recent. (Saxena 2023, prompt lookup decoding; LLMA, Yang et al.
+2304.04487.)
 A match of one token alone is used only while such matches have proved right, which is watched without drafting them.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft, register
-from paceline.draft.grow import prune
+from paceline.draft.judge import paying
+from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
@@ -25,38 +27,6 @@ SURE = 12  # match lengths from here on are counted as one
 PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8
 
 
-@dataclass(slots=True)
-class _Index:
-    """Where each n-gram of one sequence was last followed by something."""
-
-    tokens: list[int] = field(default_factory=list)
-    after: list[dict[tuple[int, ...], int]] = field(default_factory=lambda: [{} for _ in range(LONGEST)])
-
-    def extend(self, new: Seq[int]) -> None:
-        """Add tokens. An n-gram is entered when its successor is known, so the text's own end never matches itself."""
-        tokens = self.tokens
-        for token in new:
-            end = len(tokens)
-            for n, table in enumerate(self.after[:end], 1):
-                table[tuple(tokens[end - n :])] = end
-            tokens.append(token)
-
-    def find(self) -> tuple[int, int]:
-        """Return (match length, position of the token that followed); length 0 when nothing matches."""
-        end = len(self.tokens)
-        for n in range(min(LONGEST, end), 0, -1):
-            position = self.after[n - 1].get(tuple(self.tokens[end - n :]))
-            if position is not None:
-                return n, position
-        return 0, 0
-
-    def begins(self, view: View) -> bool:
-        """Whether the view still starts with these tokens, judged by their last few."""
-        count = len(self.tokens)
-        tail = self.tokens[-4 * LONGEST :]
-        return count <= len(view.tokens) and view.tokens[count - len(tail) : count].tolist() == tail
-
-
 class NgramDrafter:
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
@@ -64,7 +34,7 @@ class NgramDrafter:
     spent: Mapping[str, Spent] = {}
 
     def __init__(self) -> None:
-        self._indexes: dict[int, _Index] = {}
+        self._indexes: dict[int, Any] = {}
         # By match length: a kept token makes its successor's match one longer.
         self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
         self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
@@ -78,9 +48,10 @@ class NgramDrafter:
         n, first = self._matched.pop(view.id, (0, 0))
         if not n:
             return
-        guesses = draft.tree.tokens[1:] if draft.drafted else [first]  # too short to draft: would it have been right?
-        for depth, (guess, token) in enumerate(zip(guesses, verified.tokens, strict=False)):
-            self._acceptance.observe(min(n + depth, SURE), kept=bool(guess == token))
+        # Too short a match to draft, or pruned: would it have been right?
+        guesses = draft.tree.tokens[1:].tolist() or [first]
+        for depth, (guess, token) in enumerate(zip(guesses, verified.tokens.tolist(), strict=False)):
+            self._acceptance.observe(min(n + depth, SURE), kept=guess == token)
             if guess != token:
                 break
 
@@ -90,27 +61,26 @@ class NgramDrafter:
         self._matched.pop(sequence_id, None)
 
     def _propose(self, view: View, budget: Budget) -> Draft:
-        index = self._indexes.setdefault(view.id, _Index())
-        if not index.begins(view):
-            index = self._indexes[view.id] = _Index()
-        index.extend(view.tokens[len(index.tokens) :].tolist())
+        index = self._indexes.get(view.id)
+        if index is None:
+            index = self._indexes[view.id] = native().NgramIndex(LONGEST)
+        index.follow(view.tokens)
         self._matched.pop(view.id, None)
         count = min(budget.nodes, budget.depth, PREFETCHED)
         n, position = index.find() if count > 0 else (0, 0)
         if n == 0:
             return empty_draft(view)
-        self._matched[view.id] = n, index.tokens[position]
+        copied = index.copy(position, count)
+        self._matched[view.id] = n, copied[0]
         share = self._acceptance.rates()
         if n < SHORTEST and share[n] < SINGLE:
             return empty_draft(view)
         guess = share[np.minimum(np.arange(n - 1, n + count), SURE)].astype(np.float32)
         guess[0] = 1.0
-        copied = index.tokens[position : position + count]
-        period = len(copied)
-        while len(copied) < count:  # the match overlaps the end: the text repeats with this period
-            copied.append(copied[len(copied) - period])
-        tree = TokenTree.chain([index.tokens[-1], *copied])
-        return prune(Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8)), budget)
+        if budget.price is not None:
+            count = paying(guess.cumprod(dtype=np.float64), budget.price) - 1
+        tree = TokenTree.chain([int(view.tokens[-1]), *copied[:count]])
+        return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
 
 
 register("ngram", lambda setting, argument: NgramDrafter())

@@ -16,8 +16,7 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Setting, empty_draft, register
-from paceline.draft.grow import worth
-from paceline.draft.judge import judged
+from paceline.draft.judge import judged, paying
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
 
@@ -100,7 +99,7 @@ class RecycleDrafter:
             rows.append(self._successors[tokens[node]].tolist() if depths[node] < budget.depth else [])
             _push(heap, rows[node], ranked[min(depths[node], DEPTHS - 1)], -value, node, 0)
         self._proposed[view.id] = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32)), kinds
-        count = 1 + worth(np.array(values[1:]), budget.price)[0]
+        count = paying(np.array(values), budget.price)
         tree = TokenTree(np.array(tokens[:count], np.int32), np.array(parents[:count], np.int32))
         return Draft(tree, np.array(guess[:count], np.float32), np.zeros(count, np.int8))
 

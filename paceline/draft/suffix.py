@@ -22,8 +22,7 @@ import numpy as np
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Setting, empty_draft, register
 from paceline.draft.corpus import Corpus
-from paceline.draft.grow import worth
-from paceline.draft.judge import judged
+from paceline.draft.judge import judged, paying
 from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
 from paceline.errors import PacelineError
 from paceline.kernels.native import native
@@ -120,8 +119,8 @@ class SuffixDrafter:
             self._is_chain,
         )
         state.tree, state.kinds = TokenTree(tokens, parents), kinds
-        count = len(tokens) if budget.price is None else 1 + worth(values[1:], budget.price)[0]
-        source = (kinds >= KINDS // 2).astype(np.int8)
+        count = paying(values, budget.price)
+        source = np.zeros(len(kinds), np.int8) if self.corpus is None else (kinds >= KINDS // 2).astype(np.int8)
         return Draft(TokenTree(tokens[:count], parents[:count]), rates[:count], source[:count])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.types import Floats, Ints, Probabilities
 
-CONTEXT, FAN, LEVELS = 32, 16, 3  # longest context; successors looked at; contexts tried at every node
+CONTEXT, FAN, LEVELS = 32, 8, 3  # longest context; successors looked at; contexts tried at every node
 LENGTHS, PERCENTS = (2, 3, 4, 5, 7, 10, 16), (10, 25, 50, 75, 95)
 SHARES = len(PERCENTS) + 2
 KINDS = 2 * (len(LENGTHS) + 1) * SHARES

@@ -20,6 +20,7 @@ namespace paceline {
 void bind_weight(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_measure(nb::module_& m);
+void bind_ngram(nb::module_& m);
 void bind_suffix(nb::module_& m);
 void bind_top(nb::module_& m);
 }  // namespace paceline
@@ -175,6 +176,7 @@ NB_MODULE(_native, m) {
   bind_weight(m);
   bind_sampling(m);
   bind_measure(m);
+  bind_ngram(m);
   bind_suffix(m);
   bind_top(m);
   bind_program(m);

@@ -65,3 +65,22 @@ def test_help_for_load_names_every_setting():
 
     for field in fields(LLMConfig):
         assert field.name in paceline.load.__doc__
+
+
+def test_a_prediction_that_nobody_reads_or_that_is_no_text_is_refused(llm):
+    with pytest.raises(UsageError, match="a drafter that reads it, got draft `off`"):
+        llm.generate("Once", prediction="upon a time")
+    with pytest.raises(UsageError, match="a prediction must be a text"):
+        llm.stream("Once", prediction=[1, 2])
+
+
+def test_a_prediction_makes_fewer_rounds_of_the_same_reply(model, llm):
+    params = SamplingParams(max_tokens=12)
+    plain = llm.generate("Once upon a time", params)
+    fast = paceline.load(model, draft="predicted", context=256)
+    for said in (
+        fast.generate("Once upon a time", params, prediction=plain.text),
+        fast.generate(["Once upon a time"], params, prediction=plain.text)[0],
+    ):
+        assert said.token_ids == plain.token_ids
+        assert said.tally.rounds < plain.tally.rounds / 2

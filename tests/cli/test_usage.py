@@ -215,3 +215,19 @@ def test_pull_prints_where_a_model_is(cli, tmp_path, monkeypatch):
     (tmp_path / "models" / "mine.gguf").write_bytes(b"12345")
     result = cli("pull", "mine")
     assert (result.code, result.out, result.err) == (0, f"{tmp_path / 'models' / 'mine.gguf'}\n", "")
+
+
+def test_a_prediction_needs_speculation_and_a_file(cli, tmp_path):
+    (tmp_path / "text").write_text("one two")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfd")
+    for arguments, said in (
+        (["--draft", "off", "--prediction", tmp_path / "text"], "speculation, which is off"),
+        (["--draft-tokens", "0", "--prediction", tmp_path / "text"], "speculation, which is off"),
+        (["--draft", "predicted", "--prediction", tmp_path / "none"], "No such file"),
+        (["--draft", "predicted", "--prediction", tmp_path], "Is a directory"),
+        (["--draft", "predicted", "--prediction", tmp_path / "bytes"], "must be UTF-8"),
+    ):
+        result = cli("generate", *arguments, "x")
+        assert (result.code, result.out) == (2, ""), said
+        assert said in result.err
+        assert is_an_error(result.err)

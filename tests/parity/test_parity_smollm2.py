@@ -104,10 +104,10 @@ def test_speculation_changes_no_token(target, requantised, name, temperature):
     assert accepted == 0 if name == "stranger" else accepted > 0 or name == "ngram"
 
 
-@TEMPERATURES
 @pytest.mark.parametrize("name", WITHOUT_MODEL)
-def test_drafters_without_a_model_change_no_token(target, requantised, name, temperature):
-    compare(target, requantised, name, temperature, [8], PROMPTS[:2], 10)
+def test_drafters_without_a_model_change_no_token(target, requantised, name):
+    """Greedy as well in the long run below."""
+    compare(target, requantised, name, 0.8, [8], PROMPTS[:2], 8)
 
 
 @pytest.mark.slow
