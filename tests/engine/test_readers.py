@@ -8,7 +8,7 @@ from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
 from views import outcome
 
 from paceline.draft.model import ModelDrafter
-from paceline.draft.retokenise import RetokenisingDrafter, Retelling
+from paceline.draft.retokenise import Retelling, RetokenisingDrafter
 from paceline.draft.staged import StagedDrafter, continuation
 from paceline.draft.translate import drafter_for
 from paceline.draft.vocabulary import Speller, map_tokens, overlap
@@ -91,9 +91,15 @@ def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
 
     read = Reader.read
     monkeypatch.setattr(Reader, "read", trusting)
-    with pytest.raises(AssertionError):
-        for seed in range(8):
-            schedule(make, target, seed)
+    assert any(fails(make, target, seed) for seed in range(8))
+
+
+def fails(make, target, seed):
+    try:
+        schedule(make, target, seed)
+    except AssertionError:
+        return True
+    return False
 
 
 # ---- staged
