@@ -61,6 +61,6 @@ def singers():
     letters = [bytes([byte]) for byte in sorted(set(VERSE))]
     syllables = [b"lo", b"rem", b" ip", b"sum ", b"dol", b"or", b" sit", b" am", b"et", b" con", b"sec", b"tet", b"ur "]
     trios = [VERSE[i : i + 3] for i in range(1, len(VERSE) - 3, 5)]
-    return singer("big", [*syllables, *letters, *[s + b"x" for s in syllables]] + [b"x"]), singer(
+    return singer("big", [*syllables, *letters, *[s + b"x" for s in syllables], b"x"]), singer(
         "small", [*letters, b"x", *trios]
     )

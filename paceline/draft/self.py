@@ -1,8 +1,8 @@
 """The target drafts for itself: with its own first layers, or with a re-quantised copy.
 
 Layers share the target's packed weights and keep a cache of their own. The first layers of a model not trained for
-early exits (LayerSkip 2404.16710) rarely agree with the whole, so a coarser copy is the better draft wherever the target is
-not coarse itself, and plain `self` is that (self-drafts by precision: ML-SpecQD 2503.13565).
+early exits (LayerSkip 2404.16710) rarely agree with the whole, so a coarser copy is the better draft wherever the
+target is not coarse itself (self-drafts by precision: ML-SpecQD 2503.13565). Plain `self` is the copy at 4 bits.
 """
 
 from __future__ import annotations

@@ -91,9 +91,15 @@ def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
 
     read = Reader.read
     monkeypatch.setattr(Reader, "read", trusting)
-    with pytest.raises(AssertionError):
-        for seed in range(8):
-            schedule(make, target, seed)
+    assert any(fails(make, target, seed) for seed in range(8))
+
+
+def fails(make, target, seed):
+    try:
+        schedule(make, target, seed)
+    except AssertionError:
+        return True
+    return False
 
 
 # ---- staged

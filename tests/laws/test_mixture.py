@@ -1,4 +1,4 @@
-"""Restricted and mixed draft laws are the laws guesses are drawn from: a verifier that reads them keeps the target's."""
+"""Restricted and mixed laws are the ones guesses are drawn from: a verifier that reads them keeps the target's."""
 
 import dataclasses
 

@@ -102,7 +102,7 @@ def test_members_that_share_too_few_tokens_are_refused_where_a_law_is_needed():
     target, far = singers()
     near = loaded("near", TinyModel(target.model.spec.vocab), target.tokenizer.pieces)
     setting = setting_of(target, [far, near])
-    with pytest.raises(VocabMismatch, match="75 %.*`small`") as caught:
+    with pytest.raises(VocabMismatch, match=r"75 %.*`small`") as caught:
         make_drafter("ensemble:near+small", setting)
     assert "branches" in caught.value.hint
     assert make_drafter("branches:near+small", setting).sources == ("near", "small (slem)")
