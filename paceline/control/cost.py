@@ -18,7 +18,7 @@ from paceline.types import Json, Probabilities
 
 WINDOW = 9  # observations a correction is the median of
 RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
-STALE = 128  # observations after which it has nothing of its own to say any more
+STALE = 512  # observations after which half of what it says of its own is forgotten
 JUMP = math.log(3)  # the most that one observation may differ
 DRIFT = math.log(1.3)  # from here on reality is another one
 PATIENCE = 256  # observations in a row that must say so
@@ -135,13 +135,12 @@ class CostTable:
                     seen[place] = value + moved
 
     def _expire(self, knot: int) -> None:
-        """Let a point not seen for long say what its nearest neighbour says, so that bad luck there is not for ever."""
+        """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
         if self._count - self._when[knot] > STALE:
-            shift = self._shifts[_closest(knot, self._recent())]
-            if shift != self._shifts[knot]:
-                self._shifts[knot], self._now = shift, None
-                self._seen[knot].clear()
-                self._seen[knot].extend([shift, shift])
+            shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
+            self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
+            self._seen[knot].clear()
+            self._seen[knot].extend([shift, shift])
 
     def _recent(self) -> list[int]:
         return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]

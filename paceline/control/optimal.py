@@ -250,10 +250,9 @@ class OptimalController:
         self._watch(step, round.rows)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         if step.probed:
-            lost = (
-                drafting if not step.depth else round.spent[step.probed].seconds if step.probed in round.spent else 0.0
-            )
-            lost += 0.0 if step.depth else self.cost.at(round.rows) - self.cost.at(step.sequences)
+            lost = drafting + max(other - overhead, 0.0) + self.cost.at(round.rows) - self.cost.at(step.sequences)
+            if step.depth:  # others drafted as well
+                lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
             gained = step.kept * plain / step.sequences
             self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
 
