@@ -17,7 +17,9 @@ from paceline.control.numbers import median
 from paceline.types import Json, Probabilities
 
 WINDOW = 9  # observations a correction is the median of
-FRESH = 512  # observations after which a point's correction is forgotten, unless it is seen again
+RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
+STALE = 512  # observations after which half of what it says of its own is forgotten
+JUMP = math.log(3)  # the most that one observation may differ
 DRIFT = math.log(1.3)  # from here on reality is another one
 PATIENCE = 256  # observations in a row that must say so
 
@@ -38,8 +40,9 @@ class CostTable:
         self.base = rising([seconds for _, seconds in points])
         self._knots = self.rows.tolist()
         self._shifts = [0.0] * len(points)  # the medians of what was seen
-        self._seen = [deque[float](maxlen=WINDOW) for _ in points]  # log(observed / measured)
-        self._when = [-FRESH] * len(points)
+        # log(observed / measured); the measurement counts as two observations
+        self._seen = [deque([0.0, 0.0], maxlen=WINDOW) for _ in points]
+        self._when = [-RECENT - 1] * len(points)
         self._count = self._off = 0
         self._now: Probabilities | None = self.base
 
@@ -66,24 +69,20 @@ class CostTable:
         # As measured, not as corrected: a correction must not feed on itself.
         measured = self._measured(rows)
         seen = self._seen[knot]
-        if self._count - self._when[knot] >= FRESH:
-            seen.clear()
-        seen.append(math.log(seconds / measured))
+        shift = self._shifts[knot]
+        seen.append(min(max(math.log(seconds / measured), shift - JUMP), shift + JUMP))
         self._count += 1
         self._when[knot] = self._count
-        self._now = None
-        self._shifts[knot] = median(seen)
-        self._off = self._off + 1 if abs(self._shifts[knot]) > DRIFT else 0
+        now = self._shifts[knot] = median(seen)
+        self._off = self._off + 1 if abs(now) > DRIFT else 0
+        if now != shift:
+            self._follow(knot, now - shift)
+            self._now = None
+        self._expire(self._count % len(self._seen))
 
     def doubt(self, rows: int) -> None:
         """Forget what was seen of forwards with about so many rows, so that the next one says it anew."""
-        knot = self._nearest(rows)
-        self._seen[knot].clear()
-        self._when[knot] = self._count - FRESH
-
-    def age(self, rows: int) -> int:
-        """Return how many observations ago a forward with about so many rows was seen last, at most `FRESH`."""
-        return min(self._count - self._when[self._nearest(rows)], FRESH)
+        self._seen[self._nearest(rows)].clear()
 
     def correction(self, rows: int) -> float:
         """Return seconds now / as measured for so many rows."""
@@ -126,13 +125,32 @@ class CostTable:
             self._now = self._corrected()
         return self._now
 
+    def _follow(self, knot: int, moved: float) -> None:
+        """Move the points not seen of late along with the nearest one that was: most likely the machine has changed."""
+        recent = self._recent()
+        for i, seen in enumerate(self._seen):
+            if i not in recent and _closest(i, recent) == knot:
+                self._shifts[i] += moved
+                for place, value in enumerate(seen):
+                    seen[place] = value + moved
+
+    def _expire(self, knot: int) -> None:
+        """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
+        if self._count - self._when[knot] > STALE:
+            shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
+            self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
+            self._seen[knot].clear()
+            self._seen[knot].extend([shift, shift])
+
+    def _recent(self) -> list[int]:
+        return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]
+
     def _corrected(self) -> Probabilities:
-        """Return the seconds at the measured points: elsewhere than seen of late, the neighbours' hold."""
-        fresh = [i for i, when in enumerate(self._when) if self._count - when < FRESH and self._seen[i]]
-        if not fresh:
-            return self.base
-        shift = np.interp(np.arange(len(self._knots)), fresh, [self._shifts[i] for i in fresh])
-        return np.asarray(np.maximum.accumulate(self.base * np.exp(shift)))
+        return np.asarray(np.maximum.accumulate(self.base * np.exp(self._shifts)))
+
+
+def _closest(knot: int, others: Sequence[int]) -> int:
+    return min(others, key=lambda other: abs(other - knot))
 
 
 def rising(values: Sequence[float]) -> Probabilities:

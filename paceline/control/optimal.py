@@ -78,6 +78,7 @@ class OptimalController:
         self._clock, self._rate = Clock(0, np.ones(1)), 0.0
         self._lengths: dict[str, int] = {}
         self._decided = 0  # rounds ago
+        self._probes: dict[str, tuple[int, float, bool]] = {}
         self._outlook = Outlook()
 
     @property
@@ -153,6 +154,7 @@ class OptimalController:
             lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
+        self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name]}
         self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
 
@@ -191,15 +193,15 @@ class OptimalController:
     def _probe(self, waiting: Sequence[str], views: Sequence[View], budgets: list[Budget], clock: Clock) -> None:
         """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
         name = waiting[self._turn % len(waiting)]
+        depth, added, is_free = self._probes[name]
+        if self._allowance.seconds < added and not is_free:
+            self._wanted = added
+            return
         lags = [len(view.tokens) - self._read.get(view.id, 0) for view in views]
         i = int(np.argmin(lags))
-        belief = self._beliefs[name]
-        depth = self._probe_depth(belief, clock)
         # A source that paused reads what it missed.
         reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
-        added = clock.added(belief.step_seconds)[depth] / clock.sequences
-        self._wanted = float(added) + belief.step_seconds * reading
-        is_free = not belief.tried and added < UNTRIED * clock.plain
+        self._wanted = added + self._beliefs[name].step_seconds * reading
         if self._allowance.seconds < self._wanted and not is_free:
             return
         self._turn += 1
@@ -210,11 +212,12 @@ class OptimalController:
         else:
             budgets[i] = Budget(depth, depth, None, {other: math.inf for other in self._beliefs if other != name})
 
-    def _probe_depth(self, belief: Belief, clock: Clock) -> int:
-        """Return the least depth that pays if the source is very good."""
+    def _plan_probe(self, belief: Belief, clock: Clock) -> tuple[int, float, bool]:
+        """Return the least depth that pays if the source is very good, its seconds, and whether a first try is due."""
         hoped = np.power(HOPED, np.arange(1, self._most + 1), dtype=np.float64)
-        gain = gains(hoped, belief.step_seconds, clock, clock.plain_rate)
-        return int((gain > 0).argmax()) or 1
+        depth = int((gains(hoped, belief.step_seconds, clock, clock.plain_rate) > 0).argmax()) or 1
+        added = float(clock.added(belief.step_seconds)[depth]) / clock.sequences
+        return depth, added, not belief.tried and added < UNTRIED * clock.plain
 
     # ---- after a round
 
@@ -225,16 +228,17 @@ class OptimalController:
                 belief.had(step.guessed.get(name, 0) / step.sequences)
         drafting, verifying, other = step.seconds
         is_sound = all(math.isfinite(s) and s >= 0 for s in step.seconds) and verifying > 0
+        if is_sound and not step.is_open and step.tokens:
+            self._overhead.append(other + drafting)
         if not is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
             if step.probed:
                 self._allowance.settle(self._wanted, hit=False)
             return
         self.cost.observe(round.rows, verifying)
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
-        self._overhead.append(other if step.is_open else other + drafting)
-        if step.is_open:
-            self._extra.append(max(drafting - explained, 0.0))
         overhead = median(self._overhead)
+        if step.is_open:
+            self._extra.append(max(drafting - explained, 0.0) + max(other - overhead, 0.0))
         plain = self.cost.at(step.sequences) + overhead
         predicted = self.cost.at(round.rows) + overhead
         if step.is_open:
@@ -246,10 +250,9 @@ class OptimalController:
         self._watch(step, round.rows)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         if step.probed:
-            lost = (
-                drafting if not step.depth else round.spent[step.probed].seconds if step.probed in round.spent else 0.0
-            )
-            lost += 0.0 if step.depth else self.cost.at(round.rows) - self.cost.at(step.sequences)
+            lost = drafting + max(other - overhead, 0.0) + self.cost.at(round.rows) - self.cost.at(step.sequences)
+            if step.depth:  # others drafted as well
+                lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
             gained = step.kept * plain / step.sequences
             self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
 

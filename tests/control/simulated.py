@@ -1,5 +1,6 @@
 """An engine without a model: chance decides what is accepted, a formula what it takes."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ class Simulated:
 
     def __post_init__(self):
         self.chance = np.random.default_rng(self.seed)
-        self.last = {source.name: [] for source in self.sources}
+        self.ran = Counter()
 
     def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20):
         """Play until every sequence has so many tokens more; return the speed-up over plain decoding."""
@@ -111,6 +112,7 @@ class Simulated:
                 cost = None if budget.price is None else budget.price + price * np.arange(len(budget.price))
                 count, _ = worth(survival, cost)
             if count:
+                self.ran[source.name] += 1
                 return count, {source.name: count}
         return 0, {}
 

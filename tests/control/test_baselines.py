@@ -1,0 +1,66 @@
+"""The controllers for comparison do what they say."""
+
+import numpy as np
+import pytest
+from simulated import Simulated, Source, flat, linear
+
+from paceline.control.confidence import HIGHEST, LEAST, ConfidenceController
+from paceline.control.ema import EmaController
+from paceline.control.schedule import ScheduleController
+from paceline.types import Load, Round, SamplingParams, View
+
+
+def view(id=0, position=0):
+    return View(id, np.zeros(10 + position, np.int32), SamplingParams(), 10)
+
+
+def round_of(drafted, kept, *, censored=False):
+    accepted = (np.arange(drafted) < kept).astype(np.int32)
+    return Round(np.ones(drafted, np.int32), accepted, {}, kept + 1, censored, drafted + 1, {}, 0.0, 0.02, 0.0)
+
+
+def test_ema_goes_up_over_eight_tenths_and_down_under_six():
+    controller = EmaController(8)
+    for kept, wanted in ((4, 8), (0, 1)):
+        for _ in range(60):
+            (budget,) = controller.budgets([view()], Load(1, 0))
+            controller.observe(0, round_of(budget.nodes, min(kept * 9, budget.nodes)))
+        assert controller.budgets([view()], Load(1, 0))[0].nodes == wanted
+    (before,) = controller.budgets([view()], Load(1, 0))
+    controller.observe(0, round_of(1, 1, censored=True))
+    controller.observe(7, round_of(1, 1))
+    assert controller.budgets([view()], Load(1, 0)) == [before]
+    assert "0 % of the guesses" in controller.reason
+    assert EmaController(0).budgets([view()], Load(1, 0))[0].nodes == 0
+
+
+def test_ema_keeps_sequences_apart():
+    controller = EmaController(8)
+    for _ in range(30):
+        controller.budgets([view(1), view(2)], Load(2, 0))
+        controller.observe(1, round_of(4, 4))
+        controller.observe(2, round_of(4, 0))
+    assert [budget.nodes for budget in controller.budgets([view(1), view(2)], Load(2, 0))] == [8, 1]
+
+
+@pytest.mark.parametrize(("position", "count"), [(0, 8), (63, 8), (64, 4), (255, 4), (256, 2), (9999, 2)])
+def test_schedule_goes_by_position_alone(position, count):
+    assert ScheduleController(16).budgets([view(position=position)], Load(1, 0))[0].nodes == count
+    assert ScheduleController(3).budgets([view(position=position)], Load(1, 0))[0].nodes == min(count, 3)
+
+
+def test_confidence_prices_every_node_the_same():
+    (budget,) = ConfidenceController(6).budgets([view()], Load(1, 0))
+    np.testing.assert_allclose(np.diff(budget.price), 0.4)
+
+
+def test_confidence_reaches_its_target():
+    """Guesses get worse with depth: the floor settles where the asked share of them is kept."""
+    source = Source("m", lambda depth: 0.97 - 0.06 * depth, heeds=True)
+    engine, controller = Simulated([source], linear(0.05)), ConfidenceController(16)
+    engine.play(controller, 2000)
+    assert controller.average == pytest.approx(0.8, abs=0.12)
+    assert LEAST < controller.floor < HIGHEST
+    never = Simulated([Source("m", flat(0.0), heeds=True)], linear(0.05))
+    never.play(controller := ConfidenceController(16), 100)
+    assert max(never.depths) == 0

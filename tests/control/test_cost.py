@@ -1,0 +1,93 @@
+"""The cost table: rising, interpolated, corrected by medians, unmoved by nonsense."""
+
+import math
+
+import numpy as np
+import pytest
+
+from paceline.control.cost import PATIENCE, CostTable, rising
+
+MEASURED = {1: 0.020, 2: 0.022, 4: 0.026, 8: 0.034, 16: 0.05}
+
+
+def test_points_are_kept_and_lines_drawn_between_and_beyond():
+    table = CostTable(MEASURED)
+    np.testing.assert_allclose(
+        table.seconds([0, 1, 2, 3, 8, 12, 16, 24]), [0, 20e-3, 22e-3, 24e-3, 34e-3, 42e-3, 50e-3, 66e-3]
+    )
+    assert table.at(12) == pytest.approx(0.042)
+    assert CostTable({4: 0.1}).at(64) == pytest.approx(0.1)
+
+
+def test_a_measured_dip_is_levelled():
+    assert rising([3, 1, 2, 5, 4]).tolist() == [2, 2, 2, 4.5, 4.5]
+    assert (np.diff(CostTable({1: 3e-3, 2: 1e-3, 4: 2e-3}).seconds(range(1, 9))) >= 0).all()
+
+
+def test_json_brings_it_back_and_refuses_what_is_none():
+    table = CostTable(MEASURED)
+    np.testing.assert_array_equal(CostTable.from_json(table.to_json()).base, table.base)
+    for wrong in (None, [], {}, {"1": 0}, {"0": 1.0}, {"1": "x"}, {"one": 1.0}, {"1": math.nan}, {"1": None}):
+        with pytest.raises(ValueError, match=""):
+            CostTable.from_json(wrong)
+
+
+def test_one_disturbed_round_means_nothing_and_many_do():
+    table = CostTable(MEASURED)
+    chance = np.random.default_rng(0)
+    for _ in range(200):
+        table.observe(1, 0.020 * (10 if chance.random() < 0.2 else 1))
+    assert table.at(1) == pytest.approx(0.020)
+    for _ in range(9):
+        table.observe(1, 0.040)
+    assert table.at(1) == pytest.approx(0.040)
+    assert table.at(8) == pytest.approx(0.068), "what was not seen moves along"
+
+
+def test_points_seen_of_late_speak_for_themselves():
+    """Verifying became slower and plain decoding did not: a uniform correction would hide it."""
+    table = CostTable(MEASURED)
+    for _ in range(20):
+        table.observe(1, 0.020)
+        table.observe(8, 0.068)
+    assert table.at(1) == pytest.approx(0.020)
+    assert table.at(8) == pytest.approx(0.068)
+    assert table.at(16) == pytest.approx(0.100), "as its nearest neighbour"
+    for _ in range(20):  # the whole machine, seen by plain rounds alone
+        table.observe(1, 0.002)
+    assert table.at(8) == pytest.approx(0.0068)
+
+
+def test_doubt_lets_the_next_round_decide():
+    table = CostTable(MEASURED)
+    for _ in range(20):
+        table.observe(8, 0.102)
+    assert table.at(1) == pytest.approx(0.060)
+    table.doubt(1)
+    table.observe(1, 0.020)
+    assert table.at(1) == pytest.approx(0.020)
+    assert table.at(8) == pytest.approx(0.102)
+
+
+def test_nonsense_is_ignored():
+    table = CostTable(MEASURED)
+    for seconds in (math.nan, math.inf, 0.0, -1.0):
+        table.observe(1, seconds)
+    table.observe(0, 1.0)
+    table.observe(300, 1.0)
+    np.testing.assert_array_equal(table.seconds([1, 8]), [0.020, 0.034])
+    for wrong in ({}, {1: 0.0}, {0: 1.0}, {1: math.nan}):
+        with pytest.raises(ValueError, match="cost table"):
+            CostTable(wrong)
+
+
+def test_lasting_drift_is_noticed_and_passing_drift_is_not():
+    table = CostTable(MEASURED)
+    for _ in range(PATIENCE - 20):
+        table.observe(1, 0.030)
+    assert not table.has_drifted
+    for _ in range(10):
+        table.observe(1, 0.020)
+    for _ in range(PATIENCE + 10):
+        table.observe(1, 0.030)
+    assert table.has_drifted

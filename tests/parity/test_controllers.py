@@ -1,0 +1,78 @@
+"""No controller changes a token; the optimal one leaves a useless draft model out and says why."""
+
+import time
+
+import numpy as np
+import pytest
+from parity_tools import run
+
+from paceline.control.confidence import ConfidenceController
+from paceline.control.cost import CostTable
+from paceline.control.ema import EmaController
+from paceline.control.optimal import OptimalController
+from paceline.control.schedule import ScheduleController
+from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
+from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar
+from paceline.types import Forward, SamplingParams
+
+VOCAB = 16
+TABLE = {rows: 1e-3 * (1 + 0.05 * rows) for rows in (1, 2, 4, 8, 16)}
+CONTROLLERS = {
+    "optimal": lambda names: OptimalController(CostTable(TABLE), names, most=16),
+    "ema": lambda names: EmaController(16),
+    "schedule": lambda names: ScheduleController(16),
+    "confidence": lambda names: ConfidenceController(16),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_no_controller_changes_a_token(name, temperature, monkeypatch):
+    model = TinyModel(VOCAB, reach=4, seed=2, context=1024)
+    chance = np.random.default_rng(0)
+    prompts = [chance.integers(VOCAB, size=n).tolist() for n in (5, 30, 70)]
+    params = [SamplingParams(temperature, seed=i, max_tokens=30 + i) for i in range(3)]
+    plain = [run(model, [p], one, context=1024)[0] for p, one in zip(prompts, params, strict=True)]
+    answers = {i: [*p, *said.tokens] for i, (p, said) in enumerate(zip(prompts, plain, strict=True))}
+    drafters = [
+        NgramDrafter(),
+        ModelDrafter(TinyModel(VOCAB, reach=4, seed=2, sharpness=1.5, context=1024), context=1024),
+        ScriptedDrafter(half_liar(VOCAB, 2), answers),
+        ScriptedDrafter(bush(VOCAB, right_for=2), answers),
+    ]
+    for drafter in drafters:
+        monkeypatch.setattr("parity_tools.FixedController", lambda length, d=drafter: CONTROLLERS[name](d.sources))
+        together = run(model, prompts, params, drafter, context=1024)
+        assert [said.key() for said in together] == [said.key() for said in plain]
+
+
+class Slow(TinyModel):
+    """Takes real time for every forward, and a little more for every row."""
+
+    def __init__(self, seconds, **settings):
+        super().__init__(VOCAB, **settings)
+        self.seconds = seconds
+
+    def forward(self, batch, cache, *, taps=()) -> Forward:
+        end = time.perf_counter() + self.seconds * (1 + 0.05 * len(batch.tokens))
+        out = super().forward(batch, cache, taps=taps)
+        time.sleep(max(end - time.perf_counter(), 0))
+        return out
+
+
+def test_a_stranger_asked_for_eight_a_round_is_left_out(monkeypatch):
+    """C12 with real seconds: rounds that drafted are few."""
+    target, draft = Slow(3e-3, reach=None, seed=1), Slow(1e-3, reach=None, seed=9)
+    table = CostTable({rows: 3e-3 * (1 + 0.05 * rows) for rows in (1, 2, 4, 8, 16)})
+    made = []
+
+    def controller(length):
+        made.append(OptimalController(table, ["stranger"], most=8, step_seconds={"stranger": 1e-3}))
+        return made[-1]
+
+    monkeypatch.setattr("parity_tools.FixedController", controller)
+    drafter = ModelDrafter(draft, context=512, name="stranger")
+    (said,) = run(target, [[1, 2, 3]], SamplingParams(max_tokens=150), drafter, check=False)
+    assert said.tally.drafted_tokens <= 12, (said.tally, made[0].reason)
+    assert made[0].reason.startswith("drafting off: stranger is right "), made[0].reason
