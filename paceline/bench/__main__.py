@@ -15,10 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.bench import floor, forward, machine, replies, report, speculate
+from paceline.bench import floor, forward, machine, replies, report, show, speculate
 from paceline.bench.bars import judge
 from paceline.bench.peer import Peer, PeerError
 from paceline.bench.session import Plan, Progress, Session
+from paceline.bench.summary import ALL
 from paceline.config import DEFAULT_MODEL
 from paceline.engine.llm import LLM
 from paceline.errors import PacelineError, UsageError
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     try:
         found["machine"] = machine.describe()
-        report.show_machine(console, found["machine"])
+        show.show_machine(console, found["machine"])
         for subject in subjects(options, found["notes"]):
             run: Json = {}
             found["runs"].append(run)
@@ -160,11 +161,10 @@ def measure(subject: Subject, options: argparse.Namespace, run: Json, console: C
     """Measure one model; `run` is filled as results come in, so that an interrupted run keeps them."""
     plan, progress = plan_of(options, subject.quick), Progress()
     progress.show("loading", subject.model)
-    most = max(plan.draft_tokens)
-    llm = LLM(subject.model, draft=subject.draft, draft_tokens=most, control="fixed", threads=options.threads)
-    model, drafter = llm.engine.parts.model, llm.engine.parts.drafter
+    llm = LLM(subject.model, draft="off", threads=options.threads)
+    model = llm.engine.parts.model
     pool = new_pool(options.threads)
-    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, drafter)  # type: ignore[attr-defined]
+    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, subject.draft)  # type: ignore[attr-defined]
     run.update(
         model=subject.model,
         file=resolve(subject.model).name,
@@ -200,7 +200,8 @@ def measure(subject: Subject, options: argparse.Namespace, run: Json, console: C
             run["peer"]["idle_cores"] = round(session.peer.idle_cores, 2)
             session.peer.close()
         run["bars"] = judge(
-            Path(subject.model).stem if subject.model.endswith(".gguf") else subject.model, values(run["suites"])
+            Path(subject.model).stem if subject.model.endswith(".gguf") else subject.model,
+            values(run["suites"], subject.draft),
         )
         report.show_bars(console, run["bars"])
         del session, llm
@@ -247,7 +248,7 @@ def play(name: str, session: Session, run: Json, progress: Progress, console: Co
             del run["suites"][name]
 
 
-def values(suites: Json) -> list[tuple[str, float]]:
+def values(suites: Json, draft: str) -> list[tuple[str, float]]:
     """Return the measured values that bars are about."""
     found: dict[str, float | None] = {}
     at: Json = next((part for key, part in suites.get("forward", {}).items() if key.startswith("context_")), {})
@@ -259,14 +260,15 @@ def values(suites: Json) -> list[tuple[str, float]]:
     found["t8_vs_peer_t1"] = at.get("t8_vs_peer_t1", {}).get("median")
     for suite in ("prefill", "decode"):
         found[f"{suite}_vs_peer"] = suites.get(suite, {}).get("vs_peer", {}).get("median")
+    speculated = suites.get("speculate", {})
     outside = [
-        row["ms_per_round"]["outside_forwards"]
-        for row in suites.get("speculate", {}).get("setups", {}).values()
-        if row["prompts"]
+        way["ms_per_round"]["outside"]
+        for at in speculated.get("temperatures", {}).values()
+        for way in at[ALL]["ways"].values()
     ]
     plain = suites.get("decode", {}).get("outside_forward_ms_per_round", {}).get("median")
     found["outside_ms"] = max([*outside, *([plain] if plain is not None else [])], default=None)
-    found["speedup_model"] = speculate.best_speedup(suites.get("speculate", {}), "model")
+    found["speedup_model"] = speculate.best_speedup(speculated, draft)
     return [(name, value) for name, value in found.items() if value is not None]
 
 

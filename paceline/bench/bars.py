@@ -40,7 +40,7 @@ BARS = (
     Bar("v8", "qwen2.5-coder-1.5b", 2.0, 1.5, "v(8), whole forward"),
     Bar("decode_over_floor", "", 1.3, 1.1, "decode time ÷ floor"),
     Bar("speedup_model", "qwen2.5-coder-1.5b", 1.5, 2.0, "draft model at its best fixed length ÷ plain decode"),
-    Bar("outside_ms", "", 1.5, 0.5, "ms outside model forwards per round, worst set-up"),
+    Bar("outside_ms", "", 1.5, 0.5, "ms outside drafting models and the target's forward per round, worst way"),
 )
 
 

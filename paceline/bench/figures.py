@@ -161,7 +161,7 @@ def acceptance(at: Json, label: str) -> str:
             left.plot(range(1, len(rows) + 1), [row["rate"] for row in rows], "o-", ms=4, color=colour, label=name)
         left.set(xlabel="depth", ylabel="accepted, once its parent was", ylim=(0, 1.03))
         left.xaxis.get_major_locator().set_params(integer=True)
-        for i, (name, source, row) in enumerate(sources):
+        for i, (name, _, row) in enumerate(sources):
             colour = COLOURS[names.index(name) % len(COLOURS)]
             right.barh(i, row["rate"], 0.7, color=colour)
             right.annotate(

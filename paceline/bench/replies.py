@@ -13,7 +13,6 @@ DECODE_PROMPT = 32
 def prefill(session: Session, out: Json, progress: Progress) -> None:
     """Time to the first token of a fresh prompt, in the engine's own chunks."""
     plan, count = session.plan, session.plan.prefill_tokens
-    session.play_with(None)
     ours: list[float] = []
     theirs: list[float] = []
     for repeat in range(-1, _repeats(session)):
@@ -38,7 +37,6 @@ def prefill(session: Session, out: Json, progress: Progress) -> None:
 def decode(session: Session, out: Json, progress: Progress) -> None:
     """Tokens after the first per second of the whole engine; the peer continues the same ids by as many."""
     count = session.plan.decode_tokens
-    session.play_with(None)
     ours: list[float] = []
     theirs: list[float] = []
     other: list[float] = []

@@ -5,19 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from paceline.bench.show import show_measured
 from paceline.types import Json
 
 _COLOURS = {"aim": "green", "pass": "yellow", "fail": "red"}
-
-
-def show_machine(console: Console, machine: Json) -> None:
-    """State what the numbers hold for."""
-    console.print(f"[bold]{machine['cpu']}[/bold], {machine['cores']} cores, {machine['isa']}")
-    load = machine["load_average"][0]
-    console.print(
-        f"load at start {load:.2f}" + (": [red]others are at work, expect noise[/red]" if load > 0.3 else ""),
-        highlight=False,
-    )
 
 
 def show_suite(console: Console, name: str, found: Json) -> None:
@@ -121,37 +112,4 @@ def _against_peer(table: Table, found: Json) -> None:
         table.add_row("ratio, pair by pair", spread(found["vs_peer"], 2))
 
 
-def _speculate(console: Console, found: Json) -> None:
-    table = _table(
-        f"speculation, {found['reply_tokens']} tokens, code and mathematics",
-        *("", "speed-up (p25–p75)", "mean", "tokens/s", "plain", "length", "rate", "draft + verify + outside, ms"),
-    )
-    for key, row in found["setups"].items():
-        if not row["prompts"]:
-            continue
-        ms, speedup = row["ms_per_round"], row["speedup"]
-        table.add_row(
-            key,
-            f"{speedup['median']:.2f} ({speedup['p25']:.2f}–{speedup['p75']:.2f})",
-            f"{row['speedup_geometric_mean']:.2f}",
-            f"{row['tokens_per_second']['median']:.1f}",
-            f"{row['plain_tokens_per_second']['median']:.1f}",
-            f"{row['acceptance_length']:.2f}",
-            f"{row['acceptance_rate']:.0%}",
-            f"{ms['draft']:.1f} + {ms['verify']:.1f} + {ms['outside_forwards']:.2f}",
-        )
-    console.print(table)
-    console.print(
-        "  mean: geometric, over prompts; length: tokens committed per round, the bonus included; ms are per round;\n"
-        "  outside: all but both models' forwards, so a drafter's own work counts in draft and in outside"
-    )
-    wrong = found["mismatches"]
-    if wrong:
-        console.print(f"  [red bold]{len(wrong)} of {found['compared']} replies differ from plain decoding[/red bold]")
-        for entry in wrong[:5]:
-            console.print(f"    {entry['setup']}: token {entry['position']} of {entry['prompt'][:50]!r}", markup=False)
-    else:
-        console.print(f"  all {found['compared']} replies equal plain decoding, token for token")
-
-
-_TABLES = {"floor": _floor, "forward": _forward, "prefill": _prefill, "decode": _decode, "speculate": _speculate}
+_TABLES = {"floor": _floor, "forward": _forward, "prefill": _prefill, "decode": _decode, "speculate": show_measured}

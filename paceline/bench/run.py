@@ -20,7 +20,6 @@ from paceline.bench.summary import summarise
 from paceline.bench.ways import Rig, Way, draft_model
 from paceline.bench.workloads import WORKLOADS, Ask, asks
 from paceline.config import LLMConfig
-from paceline.draft.base import NoDrafter
 from paceline.engine.llm import LLM
 from paceline.errors import UsageError
 from paceline.kernels.native import native, new_pool
@@ -141,7 +140,7 @@ def _start(llm: LLM, pool: object, todo: list[tuple[Ask, float]], bar: Bar) -> t
     """Describe the machine and measure its floor and v(M); return also the prompts that fit the model's context."""
     model = llm.engine.parts.model
     plan = Plan(("floor", "forward"), repeats=5, contexts=(256,), widths=WIDTHS, quick=True)
-    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, NoDrafter())  # type: ignore[attr-defined]
+    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan)  # type: ignore[attr-defined]
     found_floor: Json = {}
     found_forward: Json = {}
     floor.measure(session, found_floor, bar)

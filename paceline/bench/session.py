@@ -6,7 +6,7 @@ import math
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -14,8 +14,6 @@ import numpy as np
 
 from paceline.bench.peer import Peer
 from paceline.bench.prompts import fresh_text
-from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, NoDrafter
 from paceline.engine.llm import LLM
 from paceline.model.native import NativeModel
 
@@ -41,13 +39,16 @@ class Plan:
 
 @dataclass(slots=True)
 class Session:
-    """One model under measurement. `rates` are bytes/s over a buffer as large as the model's weights."""
+    """One model under measurement, loaded without a drafter.
+
+    `rates` are bytes/s over a buffer as large as the model's weights.
+    """
 
     llm: LLM
     pool: Any
     probe: Any
     plan: Plan
-    drafter: Drafter  # as loaded; suites choose per reply
+    draft: str = "off"  # a model that may draft for it
     peer: Peer | None = None
     dice: random.Random = field(default_factory=random.SystemRandom)
     rates: list[float] = field(default_factory=list)
@@ -63,13 +64,6 @@ class Session:
     @property
     def is_late(self) -> bool:
         return perf_counter() - self.started > self.plan.suite_seconds
-
-    def play_with(self, drafter: Drafter | None, length: int = 0) -> None:
-        """Let the next replies be drafted by `drafter`, `length` tokens a round; None is plain decoding."""
-        engine = self.llm.engine
-        engine.parts = replace(
-            engine.parts, drafter=NoDrafter() if drafter is None else drafter, controller=FixedController(length)
-        )
 
     def fresh_tokens(self, count: int) -> list[int]:
         """Return `count` token ids of a text nobody has seen."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from paceline.bench.report import show_machine
 from paceline.bench.summary import ALL
 from paceline.types import Json
 
 MOST_MISMATCHES = 5
+
+
+def show_machine(console: Console, machine: Json) -> None:
+    """State what the numbers hold for."""
+    console.print(f"[bold]{machine['cpu']}[/bold], {machine['cores']} cores, {machine['isa']}")
+    load = machine["load_average"][0]
+    console.print(
+        f"load at start {load:.2f}" + (": [red]others are at work, expect noise[/red]" if load > 0.3 else ""),
+        highlight=False,
+    )
 
 
 def show_run(console: Console, found: Json) -> None:
@@ -27,6 +36,13 @@ def show_run(console: Console, found: Json) -> None:
     if not found["prompts"]:
         console.print("no prompt was measured")
         return
+    show_measured(console, found)
+    for line in notes(found):
+        console.print(f"  {line}", markup=False)
+
+
+def show_measured(console: Console, found: Json) -> None:
+    """Print the tables of a summary, and whether the replies were the same."""
     for temperature, at in found["temperatures"].items():
         console.print(_table(temperature, at, found["settings"]["ways"]))
         if "vs_peer_geometric_mean" in at[ALL]:
@@ -38,11 +54,9 @@ def show_run(console: Console, found: Json) -> None:
             )
     console.print(
         "  speed-up: median over prompts (middle half), then geometric mean; length: tokens committed per round,"
-        "\n  the bonus included; ms are per round; all: workloads weigh the same"
+        "\n  the bonus included; ms are per round; all: workloads weigh the same in the mean"
     )
     _identity(console, found)
-    for line in notes(found):
-        console.print(f"  {line}", markup=False)
 
 
 def notes(found: Json) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.bench.bars import BARS, judge
 from paceline.bench.machine import Neighbours, describe
-from paceline.bench.prompts import CODE, MATH, chosen, fresh_prompt, fresh_text
+from paceline.bench.prompts import fresh_prompt, fresh_text
 from paceline.bench.session import rotated
 from paceline.bench.speculate import best_speedup
 from paceline.bench.stats import Spread, forward_floor, geometric_mean, ratios, read_floor, rounded
@@ -73,28 +73,24 @@ def test_bars_apply_to_their_model_and_to_what_was_measured():
 
 
 def test_the_best_length_counts_every_temperature():
-    setups = {
-        "small K=2 T=0": {"prompts": 5, "speedup_geometric_mean": 2.0},
-        "small K=2 T=0.8": {"prompts": 5, "speedup_geometric_mean": 0.5},
-        "small K=4 T=0": {"prompts": 5, "speedup_geometric_mean": 1.5},
-        "small K=4 T=0.8": {"prompts": 5, "speedup_geometric_mean": 1.5},
-        "ngram K=4 T=0": {"prompts": 5, "speedup_geometric_mean": 7.0},
+    def at(**means):
+        return {"all": {"ways": {name: {"speedup_geometric_mean": mean} for name, mean in means.items()}}}
+
+    found = {
+        "temperatures": {
+            "0": at(**{"small fixed:2": 2.0, "small fixed:4": 1.5, "ngram fixed:4": 7.0}),
+            "0.8": at(**{"small fixed:2": 0.5, "small fixed:4": 1.5, "ngram fixed:4": 7.0}),
+        }
     }
-    assert best_speedup({"setups": setups}, "model") == pytest.approx(1.5)
-    assert best_speedup({"setups": setups}, "ngram") == pytest.approx(7.0)
-    assert best_speedup({}, "model") is None
+    assert best_speedup(found, "small") == pytest.approx(1.5)
+    assert best_speedup(found, "off") is None
+    assert best_speedup({}, "small") is None
 
 
 def test_no_two_texts_are_alike():
     dice = random.Random(1)
     assert len({fresh_text(dice, 1) for _ in range(50)}) == 50
-    assert len({fresh_prompt(dice, CODE[0]) for _ in range(50)}) == 50
-
-
-def test_both_kinds_of_prompts_are_many_and_take_turns():
-    assert min(len(CODE), len(MATH)) >= 5
-    assert [kind for kind, _ in chosen(quick=True)] == ["code", "math"]
-    assert {prompt for _, prompt in chosen(quick=False)} == {*CODE, *MATH}
+    assert len({fresh_prompt(dice, "Why?") for _ in range(50)}) == 50
 
 
 def test_rotation_keeps_every_width():

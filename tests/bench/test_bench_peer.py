@@ -9,7 +9,9 @@ from rich.console import Console
 
 from paceline.bench.__main__ import start_peer
 from paceline.bench.peer import Peer, PeerError, Timings
+from paceline.bench.peers import parse_against, start_peers
 from paceline.bench.session import Plan, Progress
+from paceline.errors import UsageError
 
 # What the child imports. It writes down what it was asked; a token id of 13 or 14 makes it fail in a way of its own.
 PACKAGE = """
@@ -18,7 +20,11 @@ from types import SimpleNamespace as Space
 
 class CommonParams(Space):
     def __init__(self):
+        draft = Space(mparams=Space(path=""), cpuparams=Space(), cpuparams_batch=Space())
         super().__init__(model=Space(path=""), cpuparams=Space(), cpuparams_batch=Space())
+        self.speculative = Space(types=[0], draft=draft)
+
+common_speculative_type = Space(COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE=1, COMMON_SPECULATIVE_TYPE_NGRAM_MOD=9)
 
 class Server:
     def __init__(self, params):
@@ -34,10 +40,14 @@ class Server:
         if 14 in asked["prompt"]:
             os._exit(3)
         p = self.params
+        draft = p.speculative.draft
+        used = [p.speculative.types, draft.mparams.path, getattr(draft.cpuparams, "n_threads", None)]
         made = [p.n_ctx, p.n_parallel, p.cpuparams.n_threads, p.cpuparams_batch.n_threads]
         with open(p.model.path, "w") as file:
-            json.dump({"asked": asked, "made": made}, file)
+            json.dump({"asked": asked, "made": made, "speculative": used}, file)
         timings = {"prompt_n": len(asked["prompt"]), "prompt_ms": 250.0}
+        if p.speculative.types != [0]:
+            timings |= {"draft_n": 10, "draft_n_accepted": 7}
         return {"timings": {**timings, "predicted_n": asked["max_tokens"], "predicted_ms": 1500.0}}
 
 def get_system_info():
@@ -53,8 +63,8 @@ def start(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
     peers = []
 
-    def call(name="model.gguf"):
-        peers.append(Peer(tmp_path / name, threads=3, context=512))
+    def call(name="model.gguf", **options):
+        peers.append(Peer(tmp_path / name, threads=3, context=512, **options))
         return peers[-1]
 
     yield call
@@ -71,9 +81,61 @@ def test_a_completion_arrives_as_asked_and_its_timings_come_back(start, tmp_path
         assert timings.seconds_per_token == 0.5  # three tokens after the first
         seen = json.loads((tmp_path / "model.gguf").read_text())
         assert seen["made"] == [512, 1, 3, 3]
-        wanted = {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "ignore_eos": True, "cache_prompt": keep}
-        assert seen["asked"] == {**wanted, "samplers": ["temperature"]}
+        assert seen["speculative"] == [[0], "", None]
+        assert seen["asked"] == {
+            "prompt": [5, 6, 7],
+            "max_tokens": 4,
+            "temperature": 0,
+            "seed": 0,
+            "ignore_eos": True,
+            "cache_prompt": keep,
+            "samplers": ["temperature"],
+        }
     assert peer.idle_cores == 0.0
+
+
+def test_a_draft_model_and_look_up_are_set_up_with_the_model_and_tell_what_they_drafted(start, tmp_path):
+    small = tmp_path / "small.gguf"
+    for options, used in (
+        ({"mode": "draft", "draft": small}, [[1], str(small), 3]),
+        ({"mode": "ngram-mod"}, [[9], "", None]),
+    ):
+        peer = start(**options)
+        timings = peer.complete([5], 4, temperature=0.5, seed=9, ignore_eos=False)
+        assert (timings.drafted, timings.accepted) == (10, 7)
+        seen = json.loads((tmp_path / "model.gguf").read_text())
+        assert seen["speculative"] == used
+        assert [seen["asked"][name] for name in ("temperature", "seed", "ignore_eos")] == [0.5, 9, False]
+
+
+def test_a_mode_the_package_does_not_have_is_said(start):
+    with pytest.raises(PeerError, match="NGRAM_CACHE"):
+        start(mode="ngram-cache")
+
+
+def test_peers_that_cannot_start_are_noted_and_the_others_run(start, tmp_path):
+    company = start_peers(
+        ("llama.cpp:plain,draft,ngram-mod,ngram-cache",), tmp_path / "m.gguf", None, threads=2, context=9
+    )
+    try:
+        assert list(company.running) == ["llama.cpp plain", "llama.cpp ngram-mod"]
+        assert company.about == {"llama.cpp": {"system": "FAKE = 1", "package": "xllamacpp"}}
+        assert company.missing["llama.cpp draft"] == "no draft model among the ways"
+        assert "NGRAM_CACHE" in company.missing["llama.cpp ngram-cache"]
+    finally:
+        company.close()
+
+
+def test_a_peer_that_fails_plainly_is_not_asked_for_its_other_modes(start, tmp_path):
+    company = start_peers(("llama.cpp",), tmp_path / "broken.gguf", None, threads=2, context=9)
+    assert list(company.missing) == ["llama.cpp plain"]
+    assert company.running == {}
+
+
+@pytest.mark.parametrize("name", ["llama", "llama.cpp:", "llama.cpp:eagle", "transformers:x"])
+def test_unknown_peers_and_modes_are_wrong_calls(name):
+    with pytest.raises(UsageError, match="got `"):
+        parse_against(name)
 
 
 def test_closing_ends_the_child(start):

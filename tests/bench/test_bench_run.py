@@ -5,8 +5,8 @@ import json
 import pytest
 
 from paceline.bench.__main__ import SUITES, main, parse, subjects
+from paceline.bench.counts import first_difference
 from paceline.bench.session import Plan, Session
-from paceline.bench.speculate import first_difference
 from paceline.config import DEFAULT_MODEL
 from paceline.kernels.native import native, new_pool
 from paceline.model.sources import known_models
@@ -109,7 +109,16 @@ def test_an_interrupted_run_keeps_what_it_measured(capsys, monkeypatch):
 @needs_model
 def test_a_differing_reply_ends_with_exit_code_1(capsys, monkeypatch):
     def differ(session: Session, out, progress):
-        out.update(reply_tokens=1, compared=1, setups={}, mismatches=[{"setup": "x", "position": 0, "prompt": "p"}])
+        entry = {
+            "way": "x",
+            "workload": "code",
+            "index": 0,
+            "temperature": 0,
+            "position": 3,
+            "plain": [1],
+            "speculated": [2],
+        }
+        out.update(settings={"ways": []}, compared=1, mismatches=[entry], temperatures={})
 
     monkeypatch.setitem(SUITES, "speculate", differ)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
@@ -126,4 +135,5 @@ class Ids:
 
 def test_the_first_difference_is_found_also_behind_a_shorter_reply():
     assert first_difference(Ids(1, 2, 3), Ids(1, 9, 3)) == {"position": 1, "plain": [2], "speculated": [9]}
+    assert first_difference(Ids(1, 2), Ids(1, 2)) is None
     assert first_difference(Ids(1, 2), Ids(1, 2, 3)) == {"position": 2, "plain": [], "speculated": [3]}
