@@ -1,8 +1,4 @@
-"""How a draft model draws its guesses: with the target's own noise, or with chance of its own and the law on record.
-
-Chance of its own is keyed by the round as well as the position: a verifier may have looked at guesses it then refused,
-so what decided them must not decide their successors (ALGORITHMS of independent randomness, vLLM #54282).
-"""
+"""How a draft model draws its guesses: with the target's own noise, or with chance of its own and the law on record."""
 
 from __future__ import annotations
 
@@ -12,7 +8,8 @@ import numpy as np
 
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.draw import draw
-from paceline.sample.law import law
+from paceline.sample.drawn import draw_children
+from paceline.sample.law import Law, law
 from paceline.types import Draws, Floats, Probabilities, View
 
 
@@ -24,22 +21,19 @@ def draw_guess(logits: Floats, view: View, path: Sequence[int], draws: Draws) ->
     """
     if draws == "shared":
         return draw(logits, view, path), None
-    chances = law(logits, view, path).probabilities(len(logits))
-    return draw_own(chances, view, path), chances
+    drawn = draw_children(law(logits, view, path), 1, draws, view, path, vocab=len(logits))
+    return int(drawn.tokens[0]), drawn.law
 
 
 def draw_shared(chances: Probabilities, view: View, path: Sequence[int]) -> int:
     """Draw from float64 [V] with the noise the target will draw with: argmax of log + Gumbel (Daliri 2408.07978)."""
-    return _draw(chances, view, Stream.GUMBEL, len(view.tokens) + len(path))
-
-
-def draw_own(chances: Probabilities, view: View, path: Sequence[int]) -> int:
-    """Draw from float64 [V] with noise nothing else reads."""
-    position = len(view.tokens) + len(path)
-    return _draw(chances, view, Stream.DRAFT, position | len(view.tokens) << 32)
-
-
-def _draw(chances: Probabilities, view: View, stream: Stream, position: int) -> int:
-    ids = np.flatnonzero(chances)
-    scores = np.log(chances[ids]) + gumbel(words(view.params.seed, stream, position, ids))
+    ids, position = np.flatnonzero(chances), len(view.tokens) + len(path)
+    scores = np.log(chances[ids]) + gumbel(words(view.params.seed, Stream.GUMBEL, position, ids))
     return int(ids[scores.argmax()])
+
+
+def draw_own(chances: Probabilities, view: View, path: Sequence[int], draws: Draws) -> tuple[int, Probabilities]:
+    """Draw from float64 [V] with noise nothing else reads; return the law to put on record as well."""
+    ids = np.flatnonzero(chances).astype(np.int32)
+    drawn = draw_children(Law(ids, np.log(chances[ids])), 1, draws, view, path, vocab=len(chances))
+    return int(drawn.tokens[0]), drawn.law

@@ -70,7 +70,13 @@ def _ensemble(setting: Setting, argument: str) -> Drafter:
 def _branches(setting: Setting, argument: str) -> Drafter:
     plain = replace(setting, draws="shared")
     members = [drafter_for(plain, setting.load(source)) for source in _members("branches", argument)]
-    return BranchesDrafter(members, draws=setting.draws)
+    made = BranchesDrafter(members, draws=setting.draws)
+    if len(set(made.sources)) < len(made.sources):
+        raise UsageError(
+            f"members of branches must go by different names, got `{', '.join(made.sources)}`",
+            hint="rename one of the files",
+        )
+    return made
 
 
 def _members(kind: str, argument: str) -> list[str]:

@@ -112,7 +112,7 @@ class MixtureDrafter:
             return token, None if self._draws == "shared" else np.eye(1, len(mixed), token)[0]
         if self._draws == "shared":
             return draw_shared(mixed, view, path), None
-        return draw_own(mixed, view, path), mixed
+        return draw_own(mixed, view, path, self._draws)
 
 
 def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:

@@ -48,7 +48,8 @@ def _copy(setting: Setting, target: NativeModel, quant: str) -> Drafter:
 
 
 def _drafter(setting: Setting, model: Model, argument: str) -> Drafter:
-    return ModelDrafter(model, context=setting.target.context, slots=setting.config.slots, name=f"self:{argument}")
+    context, slots, name = setting.target.context, setting.config.slots, f"self:{argument}"
+    return ModelDrafter(model, context=context, slots=slots, name=name, draws=setting.draws)
 
 
 register("self", _self)

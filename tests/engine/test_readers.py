@@ -124,9 +124,8 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
             (theirs,) = plain.propose([view], [Budget(8, 8)])
             assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
             assert all(np.array_equal(ours.laws[node], law) for node, law in theirs.laws.items())
-            if draws == "shared":
-                (alone,) = ModelDrafter(model, context=512).propose([view], [Budget(8, 8)])
-                assert ours.tree.tokens.tolist() == alone.tree.tokens.tolist()
+            (alone,) = ModelDrafter(model, context=512, draws=draws).propose([view], [Budget(8, 8)])
+            assert ours.tree.tokens.tolist() == alone.tree.tokens.tolist()
             if repeats:
                 assert forwards <= 2, forwards
 

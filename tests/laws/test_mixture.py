@@ -8,11 +8,11 @@ from law_tools import Table, distance, law_of, plain_law
 from pairs import loaded
 
 import paceline.draft.chance
-import paceline.draft.mixture
-from paceline.draft.chance import draw_own, draw_shared
+from paceline.draft.chance import draw_shared
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.vocabulary import map_tokens
 from paceline.draft.voice import Voice
+from paceline.sample.drawn import Children
 from paceline.testing import TinyModel
 from paceline.types import Budget, SamplingParams, View
 
@@ -61,11 +61,11 @@ def played(kinds, table, monkeypatch, spoil=lambda drafter, laws: laws):
     voices = [voice_of(kind, 50 + i) for i, kind in enumerate(kinds)]
 
     def play(tokens, dice):
-        def chosen(chances, view, path):
-            return dice.draw(chances)
+        def chosen(law, count, draws, view, path, *, vocab):
+            chances = law.probabilities(vocab)
+            return Children(np.array([dice.draw(chances)], np.int32), np.ones(1, np.bool_), chances)
 
-        monkeypatch.setattr(paceline.draft.chance, "draw_own", chosen)
-        monkeypatch.setattr(paceline.draft.mixture, "draw_own", chosen)
+        monkeypatch.setattr(paceline.draft.chance, "draw_children", chosen)
         drafter = MixtureDrafter(voices, draws="chain", name="m")
         drafter.weights = Fixed(tokens, len(kinds))
         view = View(0, np.array([0, *tokens], np.int32), SamplingParams(1.0))
@@ -117,20 +117,6 @@ def test_a_map_that_is_off_by_one_id_still_says_what_it_drew_from(monkeypatch):
 
     monkeypatch.setitem(globals(), "voice_of", broken)
     assert distance(played(["tli"], table, monkeypatch), plain_law(table, LENGTH)) < 1e-12
-
-
-def test_own_draws_have_their_law_and_differ_by_round():
-    """Expected 1 of 16 cells beyond its bound in 10^6 runs; the seeds are fixed."""
-    chances = np.array([0.1, 0.2, 0.3, 0.4])
-    pairs = np.zeros((4, 4))
-    count = 1500
-    for seed in range(count):
-        params = SamplingParams(1.0, seed=seed)
-        earlier, later = (View(0, np.zeros(n, np.int32), params) for n in (5, 6))
-        # One position, first drafted a token ahead, then again from the round after.
-        pairs[draw_own(chances, earlier, [0]), draw_own(chances, later, [])] += 1
-    expected = count * np.outer(chances, chances)
-    assert ((pairs - expected) ** 2 / expected).sum() < 56.5  # 16 cells at 10^-6
 
 
 def test_shared_draws_are_the_targets_where_the_laws_agree():

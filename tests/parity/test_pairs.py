@@ -13,6 +13,8 @@ from paceline.engine.loading import make_drafter
 from paceline.errors import VocabMismatch
 from paceline.testing import TinyModel
 from paceline.types import SamplingParams
+from paceline.verify.block import BlockVerifier
+from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
 GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)
 BOTH = pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "T=0.8"])
@@ -52,6 +54,19 @@ def test_alone_and_in_a_batch_nothing_changes(name, draws, params):
         if hasattr(voice, "reader"):
             voice.reader.cache.check()
             assert voice.reader.cache.held() == 0
+
+
+@pytest.mark.parametrize("verifier", [RejectionVerifier, BlockVerifier, TreeVerifier, GreedyTreeVerifier])
+@pytest.mark.parametrize("name", NAMES)
+def test_verifiers_that_weigh_laws_take_these_drafts(name, verifier):
+    """Greedy replies are the target's; drawn ones end, and have their laws where the verifier looks for them."""
+    target = target_of(seed=2)
+    (plain,) = run(target.model, [[1, 2, 3]], GREEDY)
+    for params in (GREEDY, SAMPLED):
+        drafter = drafter_of(name, target, verifier.draws)
+        (said,) = run(target.model, [[1, 2, 3]], params, drafter, verifier=verifier())
+        assert len(said.tokens) == 40
+        assert params is SAMPLED or said.key() == plain.key()
 
 
 @BOTH

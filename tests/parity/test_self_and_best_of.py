@@ -98,6 +98,12 @@ def test_names_that_cannot_be_meant_are_refused(name, words):
     assert caught.value.hint
 
 
+def test_branches_of_one_name_are_refused():
+    setting = setting_of(target_of(), [loaded("a/x.gguf", TinyModel(16)), loaded("b/x.gguf", TinyModel(16))])
+    with pytest.raises(UsageError, match="different names, got `x, x`"):
+        make_drafter("branches:a/x.gguf+b/x.gguf", setting)
+
+
 def test_members_that_share_too_few_tokens_are_refused_where_a_law_is_needed():
     target, far = singers()
     near = loaded("near", TinyModel(target.model.spec.vocab), target.tokenizer.pieces)
