@@ -84,4 +84,3 @@ class NgramDrafter:
 
 
 register("ngram", lambda setting, argument: NgramDrafter())
-register("auto", lambda setting, argument: NgramDrafter())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import paceline.draft.auto
 import paceline.draft.best_of
 import paceline.draft.ensemble
 import paceline.draft.lookahead

@@ -105,6 +105,9 @@ def models_folder() -> Path:
     return folder
 
 
+COMPANIONS = {"qwen2.5-coder-1.5b": "qwen2.5-coder-0.5b"}
+
+
 def known_models() -> list[Record]:
     """List the pinned models, then whatever else lies in the folder. Looks at sizes only."""
     folder, records = models_folder(), []
@@ -116,6 +119,13 @@ def known_models() -> list[Record]:
         if path.stem not in KNOWN:
             records.append(Record(path.stem, path.stat().st_size, "", path))
     return records
+
+
+def companion(name: str) -> str | None:
+    """Return the smaller model that drafts well for a known one, if it is on this disk."""
+    smaller = COMPANIONS.get(name)
+    here = any(record.name == smaller and record.path is not None for record in known_models())
+    return smaller if here else None
 
 
 def resolve(source: str, *, progress: bool = False) -> Path:
