@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from paceline.engine.account import tested
+from paceline.engine.account import outcomes
 from paceline.types import Draft, TokenTree, Verdict
 
 
 def told(parents, sources, nodes):
     tree = TokenTree(np.arange(len(parents), dtype=np.int32), np.array(parents, np.int32))
     draft = Draft(tree, np.ones(len(parents), np.float32), np.array(sources, np.int8))
-    found = tested(draft, Verdict(tuple(nodes), 0), ("a", "b"))
+    found = outcomes(draft, Verdict(tuple(nodes), 0), ("a", "b"))
     return {name: (tried.tolist(), kept.tolist()) for name, (tried, kept) in found.items()}
 
 
