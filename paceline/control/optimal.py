@@ -207,6 +207,7 @@ class OptimalController:
         reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
         self._wanted = added + self._beliefs[name].step_seconds * reading
         if self._allowance.seconds < self._wanted and not is_free:
+            self._cheapest = self._wanted
             return
         self._turn += 1
         self._step.probed = name
