@@ -40,8 +40,8 @@ class CostTable:
         self.base = rising([seconds for _, seconds in points])
         self._knots = self.rows.tolist()
         self._shifts = [0.0] * len(points)  # the medians of what was seen
-        # log(observed / measured); the measurement counts as two observations
-        self._seen = [deque([0.0, 0.0], maxlen=WINDOW) for _ in points]
+        # log(observed / measured); the measurement counts as three observations
+        self._seen = [deque([0.0, 0.0, 0.0], maxlen=WINDOW) for _ in points]
         self._when = [-RECENT - 1] * len(points)
         self._count = self._off = 0
         self._now: Probabilities | None = self.base
@@ -104,12 +104,12 @@ class CostTable:
         Raises:
             ValueError: it is none.
         """
-        if not isinstance(value, dict):
-            raise ValueError(f"a cost table is an object of rows and seconds, got {value!r:.40}")
         try:
+            if not isinstance(value, dict):
+                raise TypeError("no object")
             return CostTable({int(rows): float(seconds) for rows, seconds in value.items()})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a cost table is an object of rows and seconds, got {value!r:.80}") from error
 
     def _measured(self, rows: int) -> float:
         return float(np.interp(rows, self.rows, self.base))
@@ -140,7 +140,7 @@ class CostTable:
             shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
             self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
             self._seen[knot].clear()
-            self._seen[knot].extend([shift, shift])
+            self._seen[knot].extend([shift] * 3)
 
     def _recent(self) -> list[int]:
         return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]

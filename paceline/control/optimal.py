@@ -79,6 +79,7 @@ class OptimalController:
         self._lengths: dict[str, int] = {}
         self._decided = 0  # rounds ago
         self._probes: dict[str, tuple[int, float, bool]] = {}
+        self._cheapest = 0.0  # seconds that the cheapest of them takes, apart from reading
         self._outlook = Outlook()
 
     @property
@@ -100,6 +101,8 @@ class OptimalController:
             return [NOTHING] * count
         if not self._is_settled(count):
             self._decide(count)
+        elif self._allowance.seconds < self._cheapest:
+            return [NOTHING] * count
         clock, rate, lengths = self._clock, self._rate, self._lengths
         depth = 0 if self._ledger.is_paused else max(lengths.values())
         if depth and self._is_doubtful(count):
@@ -155,6 +158,7 @@ class OptimalController:
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
         self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name]}
+        self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
         self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
 
@@ -203,6 +207,7 @@ class OptimalController:
         reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
         self._wanted = added + self._beliefs[name].step_seconds * reading
         if self._allowance.seconds < self._wanted and not is_free:
+            self._cheapest = self._wanted
             return
         self._turn += 1
         self._step.probed = name
@@ -240,7 +245,7 @@ class OptimalController:
         if step.is_open:
             self._extra.append(max(drafting - explained, 0.0) + max(other - overhead, 0.0))
         plain = self.cost.at(step.sequences) + overhead
-        predicted = self.cost.at(round.rows) + overhead
+        predicted = plain if round.rows == step.sequences else self.cost.at(round.rows) + overhead
         if step.is_open:
             steps = {name: spent.steps for name, spent in round.spent.items() if name in self._beliefs}
             predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())

@@ -40,12 +40,12 @@ def round_of(
             for i, name in enumerate(names)
             if (guessed == i).any()
         }
-        by_depth = tested(share.draft, verdict, names)
+        by_depth = outcomes(share.draft, verdict, names)
     is_cut = event.finish_reason is not None
     return Round(drafted, accepted, by_source, len(event.tokens), is_cut, rows, spent, *seconds, by_depth)
 
 
-def tested(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[Ints, Ints]]:
+def outcomes(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[Ints, Ints]]:
     """Return, by source, int32 [depth] of 0 and 1: where the target's choice was put to its guesses, and where it fell
     on one of them. A guess below a refused one was never put to the test.
     """

@@ -25,3 +25,14 @@ def test_lines_break_between_parts_only():
     lines = fold(parts, 32).split("\n")
     assert lines == ["12 tokens in 0.4 s", "· 30.0 tokens/s · " + parts[2], "· " + parts[3]]
     assert fold(parts, 200) == " · ".join(parts)
+
+
+def test_a_refusal_to_draft_says_why():
+    reason = "drafting off: qwen is right 12 % of the time; break-even 31 %"
+    for said, is_shown in ((reason, True), ("3 tokens a round: qwen is right 80 % of the time", False)):
+        reply = Completion(
+            Setup("m", ("qwen",), "coupled", "optimal"),
+            "ab", [1, 2], "stop", 3, Tally(), Timing(0, 0.1, 0, 0, 0, 0), control_reason=said,
+        )  # fmt: skip
+        assert (said in summary(reply, plain_seconds=None)) is is_shown
+        assert reply.to_json()["speculation"]["control_reason"] == said

@@ -28,7 +28,7 @@ def test_json_brings_it_back_and_refuses_what_is_none():
     table = CostTable(MEASURED)
     np.testing.assert_array_equal(CostTable.from_json(table.to_json()).base, table.base)
     for wrong in (None, [], {}, {"1": 0}, {"0": 1.0}, {"1": "x"}, {"one": 1.0}, {"1": math.nan}, {"1": None}):
-        with pytest.raises(ValueError, match=""):
+        with pytest.raises(ValueError, match="cost table"):
             CostTable.from_json(wrong)
 
 

@@ -97,7 +97,12 @@ def test_wrong_numbers_in_a_file_are_not_believed(home):
     calibrated(model, NoDrafter(), KEY)
     (path,) = home.iterdir()
     said = json.loads(path.read_text())
-    for wrong in ({"forward_seconds": {"1": -1}}, {"step_seconds": {"m": float("nan")}}, {"step_seconds": 3}):
+    for wrong in (
+        {"key": {**KEY, "cpu": "c"}},
+        {"forward_seconds": {"1": -1}},
+        {"step_seconds": {"m": float("nan")}},
+        {"step_seconds": 3},
+    ):
         path.write_text(json.dumps({**said, **wrong}))
         before = model.forwards
         calibrated(model, NoDrafter(), KEY)
