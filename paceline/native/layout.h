@@ -84,6 +84,7 @@ struct QuantView {
   const int32_t* outlier;    // [T, outliers_of(cols)] columns
   const float* outlier_value;
   int cols;
+  const void* spots = nullptr;  // where outliers lie in a tile, for kernels that work it out beforehand
 };
 
 // Where one row of them is written; fields as in QuantView.
