@@ -138,35 +138,41 @@ Members members_of(const Row& row, const Filters& f) {
   } else {
     ranks = row.reaching(kFinite);
   }
-  const auto value = [](uint64_t rank) { return value_of(key_in(rank)); };
-  std::vector<Item> items;
+  const size_t count = ranks.size();
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = value_of(key_in(ranks[i]));
+  std::vector<int64_t> weights(count), moments(count);
+  weigh(scale, values.data(), static_cast<int>(count), weights.data(), moments.data());
   if (f.top_p < 1.0) {
+    std::vector<Item> items(count);
     int64_t total = 0;
-    for (uint64_t r : ranks) items.push_back({~r, weight_of(scale, value(r)).weight}), total += items.back().weight;
+    for (size_t i = 0; i < count; ++i) items[i] = {~ranks[i], weights[i]}, total += weights[i];
     members.least = ~reach(std::move(items), share(total, f.top_p));
-    std::erase_if(ranks, [&](uint64_t r) { return r < members.least; });
   }
   float top = row.top();
   if (f.typical_p < 1.0) {
-    Sums sums{0, 0};
-    items.clear();
-    for (uint64_t r : ranks) {
-      const Sums one = weight_of(scale, value(r));
-      items.push_back({r, one.weight});
-      sums.weight += one.weight, sums.moment += one.moment;
+    int64_t total = 0, moment = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t in = -static_cast<int64_t>(ranks[i] >= members.least);
+      total += weights[i] & in, moment += moments[i] & in;
     }
-    members.mean = static_cast<double>(sums.moment) / static_cast<double>(sums.weight);
-    for (Item& item : items) {
-      const double distance = scale.distance(value(item.key), members.mean);
-      __builtin_memcpy(&item.key, &distance, 8);  // bits of positive numbers are in their order
+    members.mean = static_cast<double>(moment) / static_cast<double>(total);
+    std::vector<Item> items;
+    items.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (ranks[i] < members.least) continue;
+      const double distance = scale.distance(values[i], members.mean);
+      items.push_back({0, weights[i]});
+      __builtin_memcpy(&items.back().key, &distance, 8);  // bits of positive numbers are in their order
     }
-    const uint64_t last = reach(std::move(items), share(sums.weight, f.typical_p));
+    const uint64_t last = reach(std::move(items), share(total, f.typical_p));
     double distance;
     __builtin_memcpy(&distance, &last, 8);
     members.limit = std::nextafter(distance, INFINITY);
     top = -INFINITY;
-    for (uint64_t r : ranks)
-      if (scale.distance(value(r), members.mean) <= distance) top = std::max(top, value(r));
+    for (size_t i = 0; i < count; ++i)
+      if (ranks[i] >= members.least && scale.distance(values[i], members.mean) <= distance)
+        top = std::max(top, values[i]);
   }
   if (f.min_p > 0.0) members.least = std::max(members.least, min_p_rank(top, f));
   return members;

@@ -47,10 +47,14 @@ int64_t share(int64_t total, double part) {
   return std::max<int64_t>(static_cast<int64_t>(std::ceil(part * static_cast<double>(total))), 1);
 }
 
-Sums weight_of(const Scale& scale, float x) {
-  const float depth = scale.depth(x);
-  const double real = power(depth);
-  return {whole(real), whole(real * static_cast<double>(depth))};
+PACELINE_CLONES void weigh(const Scale& given, const float* x, int n, int64_t* weights, int64_t* moments) {
+  const Scale scale = given;
+  for (int i = 0; i < n; ++i) {
+    const float depth = scale.depth(x[i]);
+    const double real = power(depth);
+    weights[i] = whole(real);
+    moments[i] = whole(real * static_cast<double>(depth));
+  }
 }
 
 PACELINE_CLONES Split split(const Scale& given, const float* x, int n, float logit, int id) {

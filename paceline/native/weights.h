@@ -35,8 +35,8 @@ struct Scale {
 // What a share of a total is, at least 1.
 int64_t share(int64_t total, double part);
 
-// The weight of one token.
-Sums weight_of(const Scale&, float x);
+// Each token's weight, and its weight times its depth.
+void weigh(const Scale&, const float* x, int n, int64_t* weights, int64_t* moments);
 
 // Over all tokens, and over those that come before (logit, id).
 Split split(const Scale&, const float* x, int n, float logit, int id);

@@ -126,7 +126,7 @@ PENALTIES = [{}, {"frequency_penalty": -2.0}, {"frequency_penalty": 2.0}, {"repe
 @pytest.fixture(scope="module")
 def penalised(target):
     """Prompt, settings and what plain decoding says: no two the same."""
-    params = [SamplingParams(max_tokens=7, logprobs=2, ignore_eos=True, **one) for one in PENALTIES]
+    params = [SamplingParams(max_tokens=9, logprobs=2, ignore_eos=True, **one) for one in PENALTIES]
     prompts = [target.encode(HELLO)] * len(params)
     plain = run(target.engine.parts.model, prompts, params, tokenizer=target.tokenizer, context=1024, check=False)
     assert len({tuple(said.tokens) for said in plain}) == len(params)
