@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import NumericalError
+from paceline.sample.order import best_first
 from paceline.types import Floats, Ints, View
 
 
@@ -40,7 +41,7 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     """
     params = view.params
     check_logits(logits)
-    order = np.argsort(-logits, kind="stable").astype(np.int32)
+    order = best_first(logits)
     if params.is_greedy:
         return Law(order[:1], np.zeros(1))
     order = order[np.isfinite(logits[order])]
