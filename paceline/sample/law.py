@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from paceline.errors import NumericalError
 from paceline.sample.adjust import adjust
+from paceline.sample.order import best_first
 from paceline.sample.weights import depths, share, weigh
 from paceline.types import Floats, Ints, View
 
@@ -46,7 +47,7 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     params = view.params
     logits = adjust(logits, view, path)
     check_logits(logits)
-    order = np.argsort(-logits, kind="stable").astype(np.int32)
+    order = best_first(logits)
     if params.is_greedy:
         return Law(order[:1], np.zeros(1))
     order = order[np.isfinite(logits[order])]

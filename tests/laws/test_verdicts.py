@@ -91,11 +91,12 @@ def test_guesses_are_kept_as_often_as_their_laws_overlap():
 
 
 def test_calibration_sees_a_law_that_was_not_the_drafts():
-    """The drafter draws from q and tells of another; more is kept or less, and the text is off too."""
-    counts, p, q, rounds = played("rejection", PARAMS["T=1"], lie=lambda q: np.sqrt(q) / np.sqrt(q).sum())
+    """The drafter tells of an even law: what is likely to it is kept too seldom or too often, and the text is off."""
+    counts, p, q, rounds = played("rejection", PARAMS["T=1"], lie=lambda q: np.full(6, 1 / 6))
     z = calibration(rounds, p, q)
     good, message = fits(counts, p)
-    assert abs(z) > 5 or not good, (z, message)
+    assert abs(z) > 5, (z, message)
+    assert not good, (z, message)
 
 
 def test_the_target_as_its_own_drafter_is_always_right():
