@@ -46,8 +46,9 @@ Context = Annotated[
 Draft = Annotated[
     str,
     typer.Option(
-        help="Who guesses: off, ngram (looks the text up in itself), auto (for now ngram), or a smaller model, named "
-        "like --model.",
+        help="Who guesses: off, ngram or suffix (look the text up in itself; suffix:FILE in earlier replies too, which "
+        "it keeps there), recycle, predicted (see --prediction), lookahead, auto (for now ngram), or a smaller model, "
+        "named like --model.",
         metavar="SRC",
         rich_help_panel=_DRAFT,
     ),

@@ -12,8 +12,19 @@ MOST_BYTES = 280  # a token's, whatever the text
 
 
 def text_of(chance, vocab, length):
-    """Random, or a few tokens over and over."""
-    if chance.random() < 0.6:
+    """Random, long pieces of one text again and again, or a few tokens over and over."""
+    kind = chance.random()
+    if kind < 0.2:
+        base = chance.integers(vocab, size=50)
+        starts = [int(start) for start in chance.integers(25, size=length // 10 + 1)]
+        return np.concatenate([base[start : start + int(chance.integers(20, 50))] for start in starts])[:length].astype(
+            np.int32
+        )
+    if kind < 0.35:  # one token with many successors
+        text = chance.integers(1, 30, size=length).astype(np.int32)
+        text[::2] = 0
+        return text
+    if kind < 0.6:
         return chance.integers(vocab, size=length).astype(np.int32)
     return np.tile(chance.integers(vocab, size=int(chance.integers(1, 6))), length + 1)[:length].astype(np.int32)
 
@@ -146,3 +157,12 @@ def test_wrong_calls_are_refused():
         automaton.count(np.zeros(CONTEXT + 2, np.int32))
     (tokens, _, _), _ = automaton.grow([], np.zeros(KINDS), nodes=4, depth=4, chain=False)
     assert tokens.tolist() == [-1], "nothing was read"
+
+
+def test_of_many_successors_the_most_frequent_is_found_the_latest_of_equals():
+    often = [0, 1, 0, 2, 0, 1, 0, 2]
+    text = np.array([*often, *(t for x in range(10, 30) for t in (0, x)), 0], np.int32)
+    automaton = native().Automaton()
+    automaton.follow(text)
+    (tokens, _, _), _ = automaton.grow([], np.ones(KINDS), nodes=40, depth=1, chain=False)
+    assert tokens[1:].tolist() == [*range(29, 21, -1), 2]

@@ -5,6 +5,7 @@ from test_suffix import setting
 
 from paceline.draft import lookahead
 from paceline.draft.base import lookup
+from paceline.draft.grow import subtree
 from paceline.draft.lookahead import GRAMS, LEVELS, SIZE, LookaheadDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
 
@@ -61,9 +62,36 @@ def test_what_the_window_brings_is_what_the_target_says():
     assert len(seen - own) > 20, "the window found n-grams of its own"
 
 
-def test_a_window_cut_away_teaches_nothing_and_breaks_nothing():
-    from paceline.draft.grow import subtree
+def test_the_window_is_a_chain_with_a_column_below_each_place():
+    drafter = LookaheadDrafter()
+    text = play(drafter, [1, 2, 3, 5], 6)
+    (draft,) = drafter.propose([view(text)], [Budget(16, 8)])
+    window = [node for node in range(1, len(draft.tree)) if draft.guess[node] == 0]
+    columns = 16 // (2 * LEVELS)
+    assert columns * (LEVELS - 1) <= len(window) <= columns * LEVELS
+    assert draft.tree.depths()[window].max() == columns + LEVELS - 1
 
+
+def test_rows_are_found_in_a_tree_that_was_pruned():
+    """Only the window is verified: its nodes stand elsewhere than in the proposal."""
+    drafter, shifted = LookaheadDrafter(), []
+
+    def window_only(draft):
+        nodes = {0}
+        for node in range(1, len(draft.tree)):
+            if draft.guess[node] == 0:
+                nodes.update(draft.tree.path(node))
+        shifted.append(len(nodes) < len(draft.tree))
+        return subtree(draft, np.array(sorted(nodes - {0}), np.int64))
+
+    play(drafter, [1, 2, 3, 5], 25, drop=window_only)
+    assert any(shifted)
+    grams = [gram for first in range(50) for gram in drafter.grams(first)]
+    assert len(grams) > 20
+    assert all(gram[2] == (gram[0] + gram[1]) % 50 for gram in grams)
+
+
+def test_a_window_cut_away_teaches_nothing_and_breaks_nothing():
     drafter = LookaheadDrafter()
     text = play(drafter, [1, 2, 3, 5], 25, drop=lambda draft: subtree(draft, np.zeros(0, np.int64)))
     assert {gram for first in range(50) for gram in drafter.grams(first)} <= {

@@ -77,6 +77,11 @@ def test_the_longest_match_wins_then_the_nearest_ahead():
     assert first_path(guess([1, 2, 99, 98, 97, 96, 62, 8, 9], expected))[0] == 63
 
 
+def test_of_equal_matches_one_ahead_wins_over_one_behind():
+    expected = [8, 9, 61, 1, 2, 50, *range(20, 40), 8, 9, 62]  # too far for one token alone
+    assert first_path(guess([8, 9, 61, 1, 2, 99, 8, 9], expected))[0] == 62
+
+
 def test_one_token_far_away_is_no_match():
     assert guess([1, 2, *[150] * 5, 90], EXPECTED).drafted == 0
 
