@@ -13,6 +13,7 @@ from check_tree import ROOT, imports
 FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = FILE["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+OPTIONAL = [name for extra, names in EXTRAS.items() if extra != "dev" for name in names]
 OURS = {"paceline", "tests", "check_tree", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
 # Run as commands, by the Makefile, CMake or pip, instead of imported.
 COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "nanobind"}
@@ -31,7 +32,7 @@ def imported(folder):
 
 
 def test_the_package_imports_what_it_declares_and_nothing_else():
-    assert imported("paceline") == declared(PROJECT["dependencies"]) | declared(EXTRAS["bench"])
+    assert imported("paceline") == declared(PROJECT["dependencies"]) | declared(OPTIONAL)
 
 
 def test_only_the_benchmarks_import_what_only_they_declare():
@@ -41,13 +42,13 @@ def test_only_the_benchmarks_import_what_only_they_declare():
 
 def test_tests_and_tools_import_what_dev_declares_beside_the_packages_own():
     used = imported("tests") | imported("tools")
-    packages = declared([*PROJECT["dependencies"], *EXTRAS["bench"]])
-    assert used - packages == declared(EXTRAS["dev"]) - COMMANDS
+    packages = declared([*PROJECT["dependencies"], *OPTIONAL])
+    assert used - packages == declared(EXTRAS["dev"]) - COMMANDS - declared(EXTRAS["plot"])
 
 
 def test_the_docs_explain_each_dependency_and_nothing_else():
     text = (ROOT / "docs" / "dependencies.md").read_text()
     rows = re.findall(r"^\| ([\w, -]+) \|", text, re.MULTILINE)
     explained = declared(name for row in rows for name in row.split(", ")) - {"package"}
-    everything = [*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["bench"], *FILE["build-system"]["requires"]]
+    everything = [*PROJECT["dependencies"], *EXTRAS["dev"], *OPTIONAL, *FILE["build-system"]["requires"]]
     assert explained == declared(everything)
