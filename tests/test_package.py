@@ -28,7 +28,7 @@ def test_the_top_of_the_command_line_imports_nothing_heavy(arguments):
     assert modules_after(f"from paceline.cli.main import run; run({arguments!r})") == "[]"
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "pull", "models"])
+@pytest.mark.parametrize("command", ["generate", "chat", "pull", "models", "bench"])
 def test_the_help_of_a_command_does_not_load_the_kernels(command):
     found = modules_after(f"from paceline.cli.main import run; run([{command!r}, '--help'])")
     assert not set(HEAVY) - {"numpy"} & set(eval(found)), found

@@ -29,6 +29,7 @@ from paceline.types import Json, SamplingParams
 
 ROOM = 32  # tokens of the number in front of a prompt, and of what a peer keeps for itself
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+REPEATS = 5  # of each width
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _measure(
 def _start(llm: LLM, pool: object, todo: list[tuple[Ask, float]], bar: Bar) -> tuple[Json, list[tuple[Ask, float]]]:
     """Describe the machine and measure its floor and v(M); return also the prompts that fit the model's context."""
     model = llm.engine.parts.model
-    plan = Plan(("floor", "forward"), repeats=5, contexts=(256,), widths=WIDTHS, quick=True)
+    plan = Plan(("floor", "forward"), repeats=REPEATS, contexts=(256,), widths=WIDTHS, quick=True)
     session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan)  # type: ignore[attr-defined]
     found_floor: Json = {}
     found_forward: Json = {}

@@ -1,0 +1,126 @@
+"""`paceline bench`: a run ends with one line of JSON, goes on where it stopped, and finds a broken verifier."""
+
+import json
+
+import pytest
+from conftest import is_an_error
+
+from paceline.bench import run as home
+from paceline.bench.records import read
+from paceline.engine.loading import VERIFIERS
+from paceline.types import Verdict
+from paceline.verify.coupled import CoupledVerifier
+
+SHORT = ("--workload", "chat", "--prompts", 1, "--max-tokens", 8, "--temperature", 0, "--draft", "ngram")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Measure little of the machine."""
+    monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
+    monkeypatch.setattr(home, "WIDTHS", (1, 4))
+    monkeypatch.setattr(home, "REPEATS", 1)
+
+
+def test_a_run_compares_and_goes_on(cli, model, tmp_path):
+    out = tmp_path / "r.jsonl"
+    found = cli("bench", "run", *SHORT, "--out", out)
+    assert found.code == 0, found.err
+    *table, line = found.out.rstrip("\n").split("\n")
+    assert any("ngram fixed:4" in row for row in table)
+    summary = json.loads(line)
+    assert (summary["prompts"], summary["compared"], summary["mismatches"]) == (1, 1, [])
+    assert summary["interrupted"] is False
+    way = summary["temperatures"]["0"]["workloads"]["chat"]["ways"]["ngram fixed:4"]
+    assert way["speedup"]["count"] == 1
+    start = summary["starts"][0]
+    assert start["forward"]["widths"]["4"]["v"]["median"] > 0
+    assert start["machine"]["cpu"]
+
+    found = cli("bench", "run", *SHORT, "--out", out)
+    assert found.code == 2
+    assert "is there already" in found.err
+    found = cli("bench", "run", *SHORT, "--out", out, "--resume", "--json")
+    assert json.loads(found.out)["starts"] == summary["starts"]  # nothing was left to do
+    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out, "--resume", "--json")
+    assert found.out.count("\n") == 1
+    assert json.loads(found.out)["prompts"] == 2
+    assert len(read(out).starts) == 2
+
+
+def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(cli, model, monkeypatch):
+    class Gullible(CoupledVerifier):
+        def verify(self, draft, logits, view):
+            verdict = super().verify(draft, logits, view)
+            return Verdict(tuple(range(1, len(draft.tree))), verdict.bonus)
+
+    monkeypatch.setitem(VERIFIERS, "coupled", Gullible)
+    found = cli("bench", "run", *SHORT, "--workload", "edit", "--prompts", 1, "--json", "--max-tokens", 16)
+    assert found.code == 1
+    (entry,) = json.loads(found.out)["mismatches"]
+    assert entry["way"] == "ngram fixed:4"
+    assert entry["plain"] != entry["speculated"]
+
+
+def test_ctrl_c_keeps_what_was_measured(cli, model, monkeypatch, tmp_path):
+    real = home.play
+
+    def interrupted(*arguments, **options):
+        yield next(real(*arguments, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(home, "play", interrupted)
+    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", tmp_path / "r.jsonl")
+    assert found.code == 130
+    summary = json.loads(found.out.rstrip("\n").split("\n")[-1])
+    assert (summary["interrupted"], summary["prompts"]) == (True, 1)
+    assert "interrupted" in found.out
+    assert len(read(tmp_path / "r.jsonl").prompts) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--resume"], "--resume needs the file"),
+        (["--prompts", 0], "at least 1, got `0`"),
+        (["--workload", "codes"], "did you mean `code`?"),
+        (["--temperature", -1], "temperature"),
+        (["--control", "fixed:99"], "got `fixed:99`"),
+        (["--control", "best"], "got `best`"),
+        (["--verify", "trust"], "got `trust`"),
+        (["--draft", "off"], "plain decoding is always measured"),
+        (["--against", "vllm"], "got `vllm`"),
+        (["--max-tokens", 0], "max_tokens"),
+        (["--out", "/nowhere/at/all.jsonl"], "which is no folder"),
+    ],
+)
+def test_wrong_calls_are_answered_before_a_model_is_loaded(cli, monkeypatch, arguments, said):
+    monkeypatch.setattr(home, "LLM", None)
+    found = cli("bench", "run", *arguments)
+    assert found.code == 2
+    assert said in found.err
+    assert is_an_error(found.err)
+    assert found.out == ""
+
+
+def test_an_unknown_drafter_is_said(cli, model):
+    found = cli("bench", "run", *SHORT, "--draft", "nrgam")
+    assert found.code == 1
+    assert is_an_error(found.err)
+    assert "nrgam" in found.err
+
+
+def test_a_report_of_no_run_is_a_wrong_call(cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    found = cli("bench", "report", tmp_path / "none.jsonl", "-o", tmp_path / "r.html")
+    assert found.code == 2
+    assert "cannot read" in found.err
+    assert is_an_error(found.err)
+
+
+def test_help_names_both_halves(cli):
+    found = cli("bench", "--help")
+    assert found.code == 0
+    assert "report" in found.out
+    assert "run" in found.out
+    assert "Examples" in cli("bench", "run", "--help").out
