@@ -19,26 +19,6 @@ from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Forward, Json, SamplingParams
 
 
-class Timed:
-    """A draft model that counts the seconds of its forwards, so that a drafter's own work can be told apart."""
-
-    def __init__(self, model: Model) -> None:
-        self.model, self.seconds = model, 0.0
-
-    @property
-    def spec(self) -> ModelSpec:
-        return self.model.spec
-
-    def new_cache(self, tokens: int) -> PagedCache:
-        return self.model.new_cache(tokens)
-
-    def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
-        started = perf_counter()
-        out = self.model.forward(batch, cache, taps=taps)
-        self.seconds += perf_counter() - started
-        return out
-
-
 @dataclass(slots=True)
 class Sums:
     """One drafter at one length and temperature, added up over prompts."""
@@ -159,8 +139,6 @@ def _drafters(session: Session) -> dict[str, Drafter]:
     found: dict[str, Drafter] = {}
     loaded = session.drafter
     if isinstance(loaded, ModelDrafter):
-        if not isinstance(loaded.model, Timed):
-            loaded.model = Timed(loaded.model)
         found[loaded.name] = loaded
     found["ngram"] = NgramDrafter()
     return found
@@ -176,13 +154,12 @@ def _reply(
     session: Session, tokens: list[int], params: SamplingParams, drafter: Drafter | None, length: int
 ) -> tuple[Completion, float]:
     """Return a reply and the seconds the draft model's forwards took."""
-    model = drafter.model if isinstance(drafter, ModelDrafter) else None
-    timed = model if isinstance(model, Timed) else None
-    before = timed.seconds if timed else 0.0
+    own = drafter if isinstance(drafter, ModelDrafter) else None
+    before = own.forward_seconds if own else 0.0
     session.play_with(drafter, length)
     try:
         reply = session.llm.generate(tokens, params)
     finally:
         session.play_with(None)
     assert isinstance(reply, Completion)
-    return reply, timed.seconds - before if timed else 0.0
+    return reply, own.forward_seconds - before if own else 0.0

@@ -20,6 +20,7 @@ namespace paceline {
 void bind_weight(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_measure(nb::module_& m);
+void bind_draft(nb::module_& m);
 }  // namespace paceline
 
 namespace {
@@ -174,4 +175,5 @@ NB_MODULE(_native, m) {
   bind_sampling(m);
   bind_measure(m);
   bind_program(m);
+  bind_draft(m);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "sampling.h"
 
 namespace nb = nanobind;
 
@@ -32,14 +33,6 @@ namespace {
 constexpr int kBlock = 64;  // tokens per block of maxima, and per batch of noise
 constexpr int kLanes = 16;
 constexpr int32_t kInfinity = 0x7f800000;
-
-struct Draw {
-  double temperature;
-  int top_k;
-  double top_p, min_p;
-  uint64_t seed;
-  int64_t position;
-};
 
 // A draw takes the best instruction set's noise whatever PACELINE_ISA says: words are whole-number arithmetic, the same
 // on every path, which tests/native/test_noise_isas.py shows.
@@ -356,6 +349,13 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> array_of(const std::vector<T>& values) {
 
 }  // namespace
 
+int draw_from(const float* logits, int n, const Draw& draw) { return Row(logits, n).draw(draw); }
+
+double probability_of(const float* logits, int n, float value, double temperature) {
+  const double top = *std::max_element(logits, logits + n), inverse = 1.0 / temperature;
+  return exp_below((static_cast<double>(value) - top) * inverse) / sum_weights(logits, n, top, inverse);
+}
+
 void bind_sampling(nb::module_& m) {
   using namespace nb::literals;
   m.def(
@@ -374,6 +374,12 @@ void bind_sampling(nb::module_& m) {
             Row(logits.data(), static_cast<int>(logits.shape(0))).survivors({temperature, top_k, top_p, min_p, 0, 0}));
       },
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "int32 [n], best first: the tokens of the law");
+  m.def(
+      "probability",
+      [](const Logits& logits, float value, double temperature) {
+        return probability_of(logits.data(), static_cast<int>(logits.shape(0)), value, temperature);
+      },
+      "logits"_a, "value"_a, "temperature"_a, "how likely a token with logit `value` is, before any filter");
   m.def(
       "philox",
       [](uint64_t seed, uint32_t stream, int64_t position, int count, const std::string& isa) {
