@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 
 from paceline.bench.prompts import chosen, fresh_prompt
 from paceline.bench.session import Progress, Session
@@ -13,10 +11,7 @@ from paceline.draft.base import Drafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.engine.completion import Completion
-from paceline.model.base import Model
-from paceline.model.cache import PagedCache
-from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Forward, Json, SamplingParams
+from paceline.types import Json, SamplingParams
 
 
 @dataclass(slots=True)

@@ -12,17 +12,20 @@ from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
+from paceline.draft.frequent import ranked
 from paceline.draft.model import ModelDrafter
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError, VocabMismatch
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
-from paceline.model.sources import known_models, resolve
+from paceline.model.sources import known_models, models_folder, resolve
 from paceline.tokenizer import Tokenizer
+from paceline.types import Ints
 from paceline.verify.base import Verifier
 from paceline.verify.coupled import CoupledVerifier
 
 DEFAULT_CONTEXT = 8192
+WORTH_CUTTING = 2  # a vocabulary this many times the head asked for
 VERIFIERS: dict[str, Callable[[], Verifier]] = {"coupled": CoupledVerifier}
 CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": FixedController}
 
@@ -92,7 +95,22 @@ def load_drafter(config: LLMConfig, target: Loaded, pool: Any, *, progress: bool
         raise
     check_vocabularies(target, draft)
     label = Path(name).stem if name.endswith(".gguf") else Path(name).name
-    return ModelDrafter(draft.model, context=min(draft.context, target.context), slots=config.slots, name=label)
+    return ModelDrafter(
+        draft.model,
+        context=min(draft.context, target.context),
+        slots=config.slots,
+        name=label,
+        outputs=frequent_outputs(draft, config.draft_head),
+        draws=setting.draws,
+    )
+
+
+def frequent_outputs(draft: Loaded, count: int) -> Ints | None:
+    """Return the `count` tokens most worth guessing, int32 [count]; `None` if all are, or nearly."""
+    vocab = draft.model.spec.vocab
+    if count == 0 or vocab < WORTH_CUTTING * count or not isinstance(draft.model, NativeModel):
+        return None
+    return ranked(draft.tokenizer, vocab, models_folder().parent / "ranks")[:count]
 
 
 def check_vocabularies(target: Loaded, draft: Loaded) -> None:
