@@ -20,6 +20,7 @@ class LLMConfig:
     `threads` None: one per usable core. `context` None: the model's own, at most 8192. `quant` repacks the target's
     linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's, which never changes the output.
     `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
+    `draft_head`: how many tokens, the most frequent, a draft model may guess; 0 for all.
     """
 
     model: str = DEFAULT_MODEL
@@ -31,6 +32,7 @@ class LLMConfig:
     context: int | None = None
     quant: str = "auto"
     draft_quant: str = "q4"
+    draft_head: int = 32768
     slots: int = 8
 
     @staticmethod
@@ -46,6 +48,7 @@ class LLMConfig:
                 )
         config = LLMConfig(**settings)  # type: ignore[arg-type]
         _whole("draft_tokens", config.draft_tokens, 0, 64)
+        _whole("draft_head", config.draft_head, 0, 1 << 24)
         _whole("slots", config.slots, 1, 1024)
         if config.threads is not None:
             _whole("threads", config.threads, 1, 1024)

@@ -73,6 +73,7 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._cut = cut  # (text, parse_special) -> ids
         self._pieces: list[bytes | None] = [None] * len(vocabulary.tokens)
+        self._digests: dict[int, str] = {}  # by how many tokens they cover
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object]) -> Tokenizer:
@@ -150,11 +151,14 @@ class Tokenizer:
 
         Two models with one digest share a vocabulary; padded ones may agree up to the shorter's size.
         """
-        digest = hashlib.sha256()
-        for token in range(self.vocab_size if limit is None else min(limit, self.vocab_size)):
-            piece = self.token_bytes(token)
-            digest.update(b"%d:%b" % (len(piece), piece))
-        return digest.hexdigest()
+        count = self.vocab_size if limit is None else min(limit, self.vocab_size)
+        if count not in self._digests:
+            digest = hashlib.sha256()
+            for token in range(count):
+                piece = self.token_bytes(token)
+                digest.update(b"%d:%b" % (len(piece), piece))
+            self._digests[count] = digest.hexdigest()
+        return self._digests[count]
 
     def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Return the ids of `text`.

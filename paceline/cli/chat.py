@@ -37,6 +37,7 @@ def chat(
     draft: o.Draft = o.CONFIG.draft,
     draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    draft_head: o.DraftHead = o.CONFIG.draft_head,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
     max_tokens: o.MaxTokens = o.PARAMS.max_tokens,

@@ -39,6 +39,7 @@ def generate(
     draft: o.Draft = o.CONFIG.draft,
     draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    draft_head: o.DraftHead = o.CONFIG.draft_head,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
     prediction: o.Prediction = None,

@@ -65,6 +65,10 @@ DraftQuant = Annotated[
     str,
     typer.Option(help="Repack the draft model; never changes the output.", metavar="TYPE", rich_help_panel=_DRAFT),
 ]
+DraftHead = Annotated[
+    int,
+    typer.Option(help="How many tokens a draft model may guess; 0: all.", metavar="N", rich_help_panel=_DRAFT),
+]
 Verify = Annotated[
     str,
     typer.Option(

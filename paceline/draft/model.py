@@ -2,6 +2,7 @@
 
 Keeps its own cache, one sequence behind each of the target's. It never forwards its last guess, so after a fully
 accepted round it lags two tokens and forwards both; a refused branch is cropped by comparing tokens, not by counting.
+A text longer than its context it reads from the middle on.
 (Leviathan et al. 2211.17192; drawing with shared Gumbel noise: Daliri et al. 2408.07978.)
 """
 
@@ -14,18 +15,20 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft
-from paceline.errors import NumericalError
+from paceline.draft.chain import BINS, DEPTHS, RANKS, Confidence, Guesses
+from paceline.draft.drawn import pick_drawn
+from paceline.draft.grow import prune
+from paceline.draft.head import Head
+from paceline.draft.steps import Job, extend, is_native, run_native, run_plain
+from paceline.errors import ContextOverflow
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.model.flatten import CHUNK, SLACK, flatten
-from paceline.sample.draw import draw
-from paceline.sample.drawn import draw_children
-from paceline.sample.law import law
+from paceline.model.flatten import CHUNK, SLACK
+from paceline.model.native import NativeModel
 from paceline.types import Budget, Draft, Draws, Ints, Probabilities, Spent, TokenTree, Verified, View
 
-DEEPEST = 15  # guesses from here on are counted as one
+LAG = 8  # more tokens than this to read first, and a round says nothing of what a step takes
 
 log = logging.getLogger(__name__)
 
@@ -33,50 +36,80 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _State:
     cache: int
-    guesses: list[int] = field(default_factory=list)
-    laws: list[Probabilities] = field(default_factory=list)  # of the guesses, if they are drawn independently
-    is_full: bool = False  # the text has outgrown this model's context
+    start: int  # the cache holds the text from here on
+    guesses: Guesses = field(default_factory=Guesses)  # of the latest round
 
 
 class ModelDrafter:
-    """Drafts chains with `model`, whose vocabulary must be the target's."""
+    """Drafts with `model`, whose vocabulary must be the target's.
+
+    Args:
+        context: how much of a text is read.
+        slots: how many sequences at once.
+        outputs: int32 [rows], the tokens worth guessing, most frequent first; `None` for all. Needs a native model.
+        draws: what the verifier wants.
+        native: False drafts step by step in Python; the guesses are the same.
+    """
 
     def __init__(
-        self, model: Model, *, context: int, slots: int = 8, name: str = "model", draws: Draws = "shared"
+        self,
+        model: Model,
+        *,
+        context: int,
+        slots: int = 8,
+        name: str = "model",
+        outputs: Ints | None = None,
+        draws: Draws = "shared",
+        native: bool = True,
     ) -> None:
         self.name = name
         self.sources: tuple[str, ...] = (name,)
-        self.model = model
+        self.head: Head | None = None
+        self.model, self._loop = model, None
+        if outputs is not None:
+            assert isinstance(model, NativeModel), model
+            self.head = Head(model, outputs)
+            self.model, self._loop = self.head.model, self.head.loop
+        elif isinstance(model, NativeModel):
+            self._loop = model.loop()
+        if not native:
+            self._loop = None
+        self.draws = draws
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
-        self._draws: Draws = draws
-        self._states: dict[int, _State] = {}
+        self.confidence = Confidence()
         self.spent: dict[str, Spent] = {}
-        self._acceptance = Acceptance(np.full(DEEPEST + 1, 0.7))
+        self.forward_seconds = 0.0  # of all rounds so far
+        self._states: dict[int, _State] = {}
+        self._is_warned = False
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
-        """Guess a chain of up to `budget.depth` tokens for each sequence, all sequences side by side."""
-        started, steps = perf_counter(), 0
-        active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
-        active = [i for i in active if self._has_room(views[i], min(budgets[i].nodes, budgets[i].depth))]
-        for i in active:
-            self._read(views[i])
-        guesses: dict[int, list[int]] = {i: [] for i in active}
-        while active:
-            broken = self._guess_one(views, active, guesses)
-            steps += 1
-            active = [
-                i for i in active if i not in broken and len(guesses[i]) < min(budgets[i].nodes, budgets[i].depth)
-            ]
-        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
-        return [self._draft(view, guesses[i]) if guesses.get(i) else empty_draft(view) for i, view in enumerate(views)]
+        """Guess a chain for each sequence, all sequences side by side; runners-up too where prices say they may pay."""
+        self.spent = {}
+        jobs: dict[int, Job] = {}
+        for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
+            if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
+                jobs[i] = job
+        if not jobs:
+            return [empty_draft(view) for view in views]
+        started = perf_counter()
+        laws: list[list[Probabilities]] = [[] for _ in views]
+        found = self._run(jobs, budgets, laws)
+        steps = max(guesses.steps for guesses in found.values())
+        drafts = [empty_draft(view) for view in views]
+        for i, guesses in found.items():
+            self._states[views[i].id].guesses = guesses
+            if guesses.tokens:
+                drafts[i] = self._draft(views[i], budgets[i], guesses, laws[i])
+        if max(len(job.feed) for job in jobs.values()) <= LAG:
+            self.spent = {self.name: Spent(steps, perf_counter() - started)}
+        return drafts
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Count what was right, by depth."""
-        for depth, (guess, token) in enumerate(zip(draft.tree.tokens[1:], verified.tokens, strict=False)):
-            self._acceptance.observe(min(depth, DEEPEST), kept=bool(guess == token))
-            if guess != token:
-                break
+        """Count what was right, by depth and confidence, runners-up included."""
+        state = self._states.get(view.id)
+        if state is not None and draft.drafted:
+            self.confidence.observe(state.guesses, verified.tokens.tolist())
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -84,82 +117,108 @@ class ModelDrafter:
         if state is not None:
             self.cache.release(state.cache)
 
-    def _has_room(self, view: View, depth: int) -> bool:
-        state = self._states.get(view.id)
-        if len(view.tokens) + depth <= self.context and (state is None or not state.is_full):
-            return True
-        if state is None or not state.is_full:
-            log.warning(
-                "the draft model reads %d tokens only; request %d goes on without it from token %d",
-                self.context,
-                view.id,
-                len(view.tokens),
-            )
-            self.release(view.id)
-            self._states[view.id] = _State(self.cache.open(), is_full=True)
-        return False
+    # ---- reading
 
-    def _read(self, view: View) -> None:
-        """Bring the cache to all of a sequence's tokens but the last."""
+    def _job(self, view: View, budget: Budget) -> Job | None:
+        """Read all but the end of a text; return what is to be drafted, if that pays and finds room."""
+        limit = min(budget.nodes, budget.depth, self.context // 2)
+        step = budget.step.get(self.name, 0.0)
+        if not self.confidence.rates().pays(0, 1.0, BINS, budget.price, step, limit):
+            return None
+        try:
+            state = self._read(view, limit)
+            feed = view.tokens[state.start + self.cache.length(state.cache) :]
+            self.cache.extend(state.cache, len(feed) + limit - 1)
+        except ContextOverflow:  # others hold the room: this one goes without a guess
+            return None
+        return Job(view, state.cache, feed, limit, budget.price, step)
+
+    def _read(self, view: View, limit: int) -> _State:
+        """Bring the cache to all of a sequence's tokens but the last few."""
         state = self._states.get(view.id)
-        if state is None:
-            state = self._states[view.id] = _State(self.cache.open(view.tokens.tolist()))
+        if state is None or len(view.tokens) - state.start + limit > self.context:
+            state = self._open(view, limit)
+        tokens = view.tokens[state.start :]
         cached = self.cache.length(state.cache)
         # What this model guessed last may differ from what was committed since.
-        first = min(max(cached - len(state.guesses), 0), len(view.tokens) - 1)
+        first = min(max(cached - len(state.guesses.tokens), 0), len(tokens) - 1)
+        if self.head is not None:
+            self.head.absorb(tokens[first:])
         known = np.asarray(self.cache.tail(state.cache, first), np.int32)
-        committed = view.tokens[first : len(view.tokens) - 1]
+        committed = tokens[first : len(tokens) - 1]
         shared = min(len(known), len(committed))
         differs = np.flatnonzero(known[:shared] != committed[:shared])
         self.cache.crop(state.cache, first + (int(differs[0]) if len(differs) else shared))
-        state.guesses, state.laws = [], []
-        while len(view.tokens) - 1 - self.cache.length(state.cache) > CHUNK:
+        state.guesses = Guesses()
+        while len(tokens) - 1 - self.cache.length(state.cache) > CHUNK:
             start = self.cache.length(state.cache)
-            self._extend([state.cache], [view.tokens[start : start + CHUNK]], wanted=0)
+            _, seconds = extend(self.model, self.cache, [state.cache], [tokens[start : start + CHUNK]], wanted=0)
+            self.forward_seconds += seconds
+        return state
 
-    def _guess_one(self, views: Seq[View], active: Seq[int], guesses: dict[int, list[int]]) -> list[int]:
-        """Add a token to each active sequence's guesses; return those for which none could be drawn."""
-        broken = list[int]()
-        states = [self._states[views[i].id] for i in active]
-        feeds = []
-        for i, state in zip(active, states, strict=True):
-            committed = views[i].tokens[self.cache.length(state.cache) :] if not guesses[i] else guesses[i][-1:]
-            feeds.append(np.asarray(committed, np.int32))
-        logits = self._extend([state.cache for state in states], feeds, wanted=1)
-        for row, (i, state) in enumerate(zip(active, states, strict=True)):
-            try:
-                if self._draws == "shared":
-                    token = draw(logits[row], views[i], guesses[i])
-                else:
-                    children = draw_children(
-                        law(logits[row], views[i], guesses[i]),
-                        1,
-                        self._draws,
-                        views[i],
-                        guesses[i],
-                        vocab=logits.shape[1],
-                    )
-                    token = int(children.tokens[0])
-                    state.laws.append(children.law)
-            except NumericalError:  # a broken draft guesses nothing; the target goes on alone
-                broken.append(i)
-                continue
-            guesses[i].append(token)
-            state.guesses.append(token)
-        return broken
+    def _open(self, view: View, limit: int) -> _State:
+        """Start over with a text: from its beginning, or from where half this model's context is left to go on."""
+        self.release(view.id)
+        start = 0
+        if len(view.tokens) + limit > self.context:
+            start = len(view.tokens) - self.context // 2
+            if not self._is_warned:
+                log.warning(
+                    "the draft model reads %d tokens only; request %d, %d tokens long, is drafted from its end",
+                    self.context,
+                    view.id,
+                    len(view.tokens),
+                )
+            self._is_warned = True
+        tokens = view.tokens[start:]
+        state = self._states[view.id] = _State(self.cache.open(tokens.tolist()), start)
+        if self.head is not None:
+            self.head.absorb(tokens)
+        return state
 
-    def _extend(self, caches: list[int], feeds: list[Ints], *, wanted: int) -> np.ndarray:
-        trees = [TokenTree.chain(feed) for feed in feeds]
-        batch = flatten(self.cache, caches, trees, [wanted] * len(trees))
-        logits = self.model.forward(batch, self.cache).logits
-        for cache, feed in zip(caches, feeds, strict=True):
-            self.cache.commit(cache, range(len(feed)), feed.tolist())
-        return logits
+    # ---- drafting
 
-    def _draft(self, view: View, guesses: list[int]) -> Draft:
-        count = len(guesses)
-        guess = np.ones(count + 1, np.float32)
-        guess[1:] = self._acceptance.rates()[np.minimum(np.arange(count), DEEPEST)]
-        tree, source = TokenTree.chain([int(view.tokens[-1]), *guesses]), np.zeros(count + 1, np.int8)
-        laws = dict(enumerate(self._states[view.id].laws))
-        return Draft(tree, guess, source, laws, np.arange(count + 1) > 0 if laws else None)
+    def _run(self, jobs: dict[int, Job], budgets: Seq[Budget], laws: list[list[Probabilities]]) -> dict[int, Guesses]:
+        """Run every chain, those the native loop knows in one call."""
+        rates, found = self.confidence.rates(), dict[int, Guesses]()
+        fast = [i for i, job in jobs.items() if self._loop and self.draws == "shared" and is_native(job.view.params)]
+        slow = [i for i in jobs if i not in fast]
+        if fast:
+            chains, seconds = run_native(self._loop, self.cache, [jobs[i] for i in fast], rates)
+            found.update(zip(fast, chains, strict=True))
+            self.forward_seconds += seconds
+        whole = None if self.head is None else self.head.whole
+        groups = {self._width(budgets[i], jobs[i]) for i in slow}
+        for width in groups:
+            same = [i for i in slow if self._width(budgets[i], jobs[i]) == width]
+            place = {jobs[i].view.id: i for i in same}
+            pick = None if self.draws == "shared" else pick_drawn(self.draws, width, laws, place)
+            some = [jobs[i] for i in same]
+            chains, seconds = run_plain(self.model, self.cache, some, rates, whole=whole, pick=pick)
+            found.update(zip(same, chains, strict=True))
+            self.forward_seconds += seconds
+        return found
+
+    def _width(self, budget: Budget, job: Job) -> int:
+        """Return how many siblings to draw a step: decided before anything is drawn."""
+        return min(budget.nodes // job.limit, RANKS + 1) if self.draws in ("tree", "greedy_tree") else 1
+
+    def _draft(self, view: View, budget: Budget, guesses: Guesses, laws: list[Probabilities]) -> Draft:
+        rates, count = self.confidence.rates(), len(guesses.tokens)
+        bins = [rates.bin(confidence) for confidence in guesses.confidences]
+        tokens, parents = [int(view.tokens[-1]), *guesses.tokens], list(range(-1, count))
+        guess = [1.0, *(float(rates.kept[min(i, DEPTHS - 1), bin]) for i, bin in enumerate(bins))]
+        for depth, (bin, others) in enumerate(zip(bins, guesses.beside, strict=True)):
+            tokens += others
+            parents += [depth] * len(others)
+            guess += rates.beside[: len(others), bin].tolist()
+        tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+        draft = Draft(tree, np.array(guess, np.float32), np.zeros(len(tokens), np.int8))
+        if self.draws == "shared":
+            return draft if budget.price is None else prune(draft, budget)
+        drawn = np.ones(len(tokens), np.bool_)
+        drawn[0] = False
+        if self.draws == "greedy_tree":
+            # All but the last child of a node are a function of the text.
+            drawn[[child for node in range(count) for child in tree.children(node)[:-1]]] = False
+        return Draft(tree, draft.guess, draft.source, dict(enumerate(laws)), drawn)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.draft.base import Drafter, Loaded, Setting
+from paceline.draft.frequent import outputs_for
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.padded import PaddedModel
@@ -50,7 +51,14 @@ def drafter_for(setting: Setting, draft: Loaded) -> Drafter:
     same = aligned(target, draft)
     if same is not None:
         context = min(draft.context, target.context)
-        return ModelDrafter(same.model, context=context, slots=slots, name=label_of(draft), draws=setting.draws)
+        return ModelDrafter(
+            same.model,
+            context=context,
+            slots=slots,
+            name=label_of(draft),
+            outputs=outputs_for(same, setting.config.draft_head),
+            draws=setting.draws,
+        )
     words = map_tokens(target.tokenizer, draft.tokenizer, vocab=target.model.spec.vocab)
     through = "tli" if words.overlap >= ENOUGH else "slem"
     _tell(target, draft, words, through)

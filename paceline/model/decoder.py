@@ -40,8 +40,12 @@ class DecoderWeights:
     head: Linear
 
 
-def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights) -> Rows:
-    """Say the whole forward pass to `ops`; return the rows that hold the logits [W, V]."""
+def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights, *, outputs: int | None = None) -> Rows:
+    """Say the whole forward pass to `ops`; return the rows that hold the logits [W, V].
+
+    Args:
+        outputs: the rows of the head, when it has not one for each token.
+    """
     tables = [ops.rope(*inverse_frequencies(rope)) for rope in spec.ropes]
     x, h = ops.rows(spec.width), ops.rows(spec.width)
     q, a = ops.rows(spec.heads * spec.head_dim), ops.rows(spec.heads * spec.head_dim)
@@ -62,7 +66,7 @@ def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights) -> Rows:
         add_back(ops, spec, f, layer.down, layer.post_ffn_norm, spare=h, x=x)
         ops.tap(x, index)
 
-    last, logits = ops.rows(spec.width, wanted=True), ops.rows(spec.vocab, wanted=True)
+    last, logits = ops.rows(spec.width, wanted=True), ops.rows(outputs or spec.vocab, wanted=True)
     ops.gather(x, out=last)
     ops.rms_norm(last, weights.norm, spec.norm_eps, out=last)
     ops.linear(last, [(weights.head, logits)])

@@ -20,7 +20,7 @@ from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
 from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Floats, Forward
+from paceline.types import Batch, Floats, Forward, Ints
 
 
 class NativeModel:
@@ -48,8 +48,32 @@ class NativeModel:
         self.weights = load_weights(file, loader.linear, loader.embedding, loader.floats)
         self.weight_bytes = loader.bytes_per_token()
         self._pool = pool
-        self._tape = Tape(pool, self.isa)
-        self._logits = decode(self._tape, self.spec, self.weights)
+        self._record(self.spec.vocab)
+
+    def _record(self, outputs: int) -> None:
+        self._tape = Tape(self._pool, self.isa)
+        self._logits = decode(self._tape, self.spec, self.weights, outputs=outputs)
+
+    def with_outputs(self, ids: Ints) -> NativeModel:
+        """Return this model with fewer outputs: logits [W, rows], row i that of token `ids[i]`, int32 [rows].
+
+        The output matrix is a copy of those rows; all other weights are shared.
+        """
+        model = copy.copy(self)
+        head = Linear(self.weights.head.weight.gather(np.ascontiguousarray(ids, np.int32)))
+        model.weights = replace(self.weights, head=head)
+        model.weight_bytes = self.weight_bytes - int(self.weights.head.weight.nbytes) + int(head.weight.nbytes)
+        model._record(len(ids))
+        return model
+
+    def loop(self, ids: Ints | None = None) -> Any:
+        """Return the native loop that lets chains go on by themselves; see native/draft.cpp.
+
+        Args:
+            ids: int32 [rows], the token of each output; `None` when they are all tokens in order.
+        """
+        tokens = np.zeros(0, np.int32) if ids is None else np.ascontiguousarray(ids, np.int32)
+        return native().DraftLoop(self._tape.program, self._logits, self.spec.vocab, tokens)
 
     def new_cache(self, tokens: int) -> PagedCache:
         """Make a cache for `tokens` tokens; its memory is only touched as it fills."""

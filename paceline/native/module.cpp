@@ -23,6 +23,7 @@ void bind_measure(nb::module_& m);
 void bind_ngram(nb::module_& m);
 void bind_suffix(nb::module_& m);
 void bind_top(nb::module_& m);
+void bind_draft(nb::module_& m);
 }  // namespace paceline
 
 namespace {
@@ -180,4 +181,5 @@ NB_MODULE(_native, m) {
   bind_suffix(m);
   bind_top(m);
   bind_program(m);
+  bind_draft(m);
 }

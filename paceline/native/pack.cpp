@@ -290,7 +290,16 @@ void bind_weight(nb::module_& m) {
             return filled(static_cast<size_t>(end - begin), w.cols(),
                           [&](size_t i, float* dst) { w.unpack_row(begin + static_cast<int>(i), dst); });
           },
-          nb::arg("begin"), nb::arg("end"));
+          nb::arg("begin"), nb::arg("end"))
+      .def(
+          "gather",
+          [](const Weight& w, Ids rows) {
+            Weight gathered(w.kind(), static_cast<int>(rows.shape(0)), w.cols());
+            for (int i = 0; i < gathered.rows(); ++i) gathered.copy_row(i, w, rows.data()[i]);
+            return gathered;
+          },
+          nb::arg("rows"), "These rows as a matrix of their own.")
+      .def("copy_row", &Weight::copy_row, nb::arg("row"), nb::arg("source"), nb::arg("source_row"));
 
   nb::class_<EmbedTable>(m, "EmbedTable", "Rows of embeddings, by token id.")
       .def(

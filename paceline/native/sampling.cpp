@@ -14,6 +14,8 @@
 #include "adjust.h"
 #include "dispatch.h"
 #include "draw.h"
+#include "sampling.h"
+#include "weights.h"
 
 namespace nb = nanobind;
 
@@ -74,6 +76,13 @@ void adjust_row(const Logits& logits, const Changed& out, const Tokens& tokens, 
 
 }  // namespace
 
+double probability_of(const float* logits, int n, float top, float value, double temperature) {
+  const Scale scale(top, temperature);
+  int64_t weight, moment;
+  weigh(scale, &value, 1, &weight, &moment);
+  return static_cast<double>(weight) / static_cast<double>(sum_moments(scale, logits, n).weight);
+}
+
 void bind_sampling(nb::module_& m) {
   using namespace nb::literals;
   m.def("adjust", &adjust_row, "logits"_a, "out"_a, "tokens"_a, "path"_a, "prompt_length"_a, "repetition"_a,
@@ -96,6 +105,13 @@ void bind_sampling(nb::module_& m) {
       },
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "typical_p"_a = 1.0,
       "int32 [n], best first: the tokens of the law");
+  m.def(
+      "probability",
+      [](const Logits& logits, float value, double temperature) {
+        const int count = static_cast<int>(logits.shape(0));
+        return probability_of(logits.data(), count, Row(logits.data(), count).top(), value, temperature);
+      },
+      "logits"_a, "value"_a, "temperature"_a, "how likely a token with logit `value` is, before any filter");
   m.def(
       "philox",
       [](uint64_t seed, uint32_t stream, int64_t position, int count, const std::string& isa) {

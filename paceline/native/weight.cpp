@@ -1,6 +1,8 @@
 // Reads packed weights back, row by row: the inverse of pack.cpp for tests, embeddings and the plain path.
 #include "weight.h"
 
+#include <stdexcept>
+
 #include "formats.h"
 
 namespace paceline {
@@ -75,6 +77,51 @@ void Weight::unpack_row(int row, float* dst) const {
       fit[0] = fit[1] = {s, -128 * s};
     }
     for (int i = 0; i < kGroup; ++i) dst[i] = fit[i / 16].scale * static_cast<float>(u[i]) + fit[i / 16].min;
+  }
+}
+
+// Every kind keeps a row's numbers in runs of equal length, one run per row of the tile: the runs' places are all a
+// copy needs.
+void Weight::copy_row(int row, const Weight& from, int source) {
+  if (from.kind_ != kind_ || from.cols_ != cols_) throw std::invalid_argument("rows of another kind or width");
+  if (row < 0 || row >= rows_ || source < 0 || source >= from.rows_) throw std::invalid_argument("no such row");
+  uint8_t* to = tile(row / kTile);
+  const uint8_t* tile_from = from.data() + static_cast<size_t>(source / kTile) * stride_;
+  const size_t o = static_cast<size_t>(row % kTile), p = static_cast<size_t>(source % kTile);
+  const auto runs = [&](size_t at, size_t count, size_t bytes) {
+    for (size_t i = 0; i < count; ++i, at += kTile * bytes)
+      std::memcpy(to + at + o * bytes, tile_from + at + p * bytes, bytes);
+  };
+  const size_t groups = static_cast<size_t>(cols_) / kGroup;
+  switch (kind_) {
+    case Kind::F32: return runs(0, static_cast<size_t>(cols_), 4);
+    case Kind::F16:
+    case Kind::BF16: return runs(0, static_cast<size_t>(cols_), 2);
+    case Kind::W8: runs(0, groups, 2); return runs(align64(groups * 32), groups * 8, 4);
+    case Kind::W4:
+    case Kind::W6:
+      for (size_t g = 0, chunks = kind_ == Kind::W4 ? 4 : 6; g < groups; ++g) {
+        const size_t at = g * (kind_ == Kind::W4 ? kW4Group : kW6Group);
+        runs(at, chunks, 4);
+        runs(at + chunks * 64, 2, 2);
+      }
+      return;
+    case Kind::W4K:
+      for (size_t s = 0; s < groups / 8; ++s) {
+        const size_t at = s * kW4KSuper;
+        runs(at, 2, 2);
+        runs(at + 64, 16, 1);
+        runs(at + 320, 32, 4);
+      }
+      return;
+    case Kind::W6K:
+      for (size_t s = 0; s < groups / 8; ++s) {
+        const size_t at = s * kW6KSuper;
+        runs(at, 1, 4);
+        runs(at + 64, 16, 1);
+        runs(at + 320, 48, 4);
+      }
+      return;
   }
 }
 

@@ -33,6 +33,9 @@ class Weight {
   // dst: f32 [cols].
   void unpack_row(int row, float* dst) const;
 
+  // Overwrite a row by one of a matrix of the same kind and width; for heads that follow the text.
+  void copy_row(int row, const Weight& from, int source);
+
  private:
   Kind kind_;
   int rows_, cols_;

@@ -18,6 +18,7 @@ LOADING = {
     "draft": "off",
     "draft_tokens": 3,
     "draft_quant": "bf16",
+    "draft_head": 5,
     "threads": 2,
     "verify": "coupled",
     "control": "fixed",

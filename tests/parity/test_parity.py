@@ -203,7 +203,7 @@ def test_the_context_is_used_to_its_last_token_and_no_further(name, length):
 
 
 @BOTH
-def test_text_that_outgrows_the_draft_goes_on_without_it(params, caplog):
+def test_text_that_outgrows_the_draft_is_drafted_from_its_end(params, caplog):
     model = TinyModel(VOCAB, reach=4, context=1024, seed=1)
     draft = TinyModel(VOCAB, reach=4, context=128, seed=1)
     (prompt,) = prompts_of(100)
@@ -214,7 +214,7 @@ def test_text_that_outgrows_the_draft_goes_on_without_it(params, caplog):
         (said,) = run(model, [prompt], long, drafter, context=1024)
     assert said.key() == plain.key()
     assert len(caplog.records) == 1, [record.getMessage() for record in caplog.records]
-    assert 0 < said.tally.accepted_tokens <= 28
+    assert said.tally.acceptance_length > 4, "its last four tokens tell this model everything"
 
 
 def test_a_prompt_longer_than_the_draft_reads_is_answered(caplog):

@@ -1,0 +1,107 @@
+"""How sure a guess is, and whether another one pays.
+
+A guess is told from others of its depth by how likely the draft found it: acceptance is counted by both (calibrated
+confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate, SpecDec++
+2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance
+from paceline.types import Probabilities
+
+EDGES = (0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)  # between the bins of confidence
+MIDDLES = (0.1, 0.3, 0.5, 0.675, 0.8, 0.885, 0.945, 0.985)
+BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as one
+RANKS = 2  # runners-up beside a guess
+RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Acceptance given that the parent was accepted, every table float64.
+
+    `kept` [DEPTHS, BINS] of a guess; `ahead` [DEPTHS, BINS + 1] of a guess not yet drawn, by the bin of the one before
+    it, the last column for a chain's first; `beside` [RANKS, BINS] of the runners-up of a guess.
+    """
+
+    edges: Probabilities
+    kept: Probabilities
+    ahead: Probabilities
+    beside: Probabilities
+
+    def bin(self, confidence: float) -> int:
+        """Return the bin of a probability."""
+        return int(np.searchsorted(self.edges, confidence, side="right"))
+
+    def pays(self, count: int, survival: float, bin: int, price: Probabilities | None, step: float, limit: int) -> bool:
+        """Tell whether a chain of `count` guesses should go on, to any length up to `limit`.
+
+        Args:
+            survival: how likely all of them are accepted.
+            bin: that of the last guess, BINS before the first.
+            price: of so many nodes, in tokens; `None` is nothing. `step` is that of one more step.
+        """
+        if price is None:
+            return count < limit
+        gain = 0.0
+        for following in range(count, limit):
+            survival *= float(self.ahead[min(following, DEPTHS - 1), bin])
+            gain += survival - step
+            if gain > float(price[following + 1]) - float(price[count]):
+                return True
+        return False
+
+
+@dataclass(slots=True)
+class Guesses:
+    """A chain of one sequence: tokens, how likely the draft found each, and the runners-up beside each."""
+
+    tokens: list[int] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    beside: list[list[int]] = field(default_factory=list)
+    steps: int = 0  # forwards it took: one more than tokens if the last could not be drawn
+
+
+class Confidence:
+    """Counts what became of guesses, by depth and confidence."""
+
+    def __init__(self) -> None:
+        middles = np.array(MIDDLES)
+        ahead = np.append(0.45 + 0.45 * middles, 0.7)
+        self._kept = Acceptance(np.tile(0.97 * middles, DEPTHS))
+        self._ahead = Acceptance(np.tile(ahead, DEPTHS))
+        self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
+        self._rates: Rates | None = None
+
+    def rates(self) -> Rates:
+        """Return what is known by now."""
+        if self._rates is None:
+            self._rates = Rates(
+                np.array(EDGES),
+                self._kept.rates().reshape(DEPTHS, BINS),
+                self._ahead.rates().reshape(DEPTHS, BINS + 1),
+                self._beside.rates().reshape(RANKS, BINS),
+            )
+        return self._rates
+
+    def observe(self, guesses: Guesses, tokens: Sequence[int]) -> None:
+        """Count a chain against the tokens that were committed, up to the first that differs."""
+        rates, last = self.rates(), BINS
+        self._rates = None
+        for depth, (guess, confidence, others, token) in enumerate(
+            zip(guesses.tokens, guesses.confidences, guesses.beside, tokens, strict=False)
+        ):
+            row, bin, is_kept = min(depth, DEPTHS - 1), rates.bin(confidence), guess == token
+            self._kept.observe(row * BINS + bin, kept=is_kept)
+            self._ahead.observe(row * (BINS + 1) + last, kept=is_kept)
+            for rank, other in enumerate(others):
+                self._beside.observe(rank * BINS + bin, kept=other == token)
+            if not is_kept:
+                return
+            last = bin

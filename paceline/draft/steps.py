@@ -1,0 +1,164 @@
+"""Drafting chains with a model: all steps in one native call, or one by one in Python.
+
+`run_native` and `run_plain` do the same to the bit: read what each cache lacks, draw, feed back, until the next guess
+does not pay. The plain one also serves what native code does not know: other settings of sampling, other models, and
+verifiers that want draws with a chance of their own. Both leave a cache with everything forwarded: all but the last
+guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from paceline.draft.chain import BINS, DEPTHS, RANKS, Guesses, Rates
+from paceline.errors import NumericalError
+from paceline.kernels.native import native
+from paceline.model.base import Model
+from paceline.model.cache import PagedCache
+from paceline.model.flatten import flatten
+from paceline.sample.draw import draw
+from paceline.types import Floats, Ints, Probabilities, SamplingParams, TokenTree, View
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence's chain: `feed` are the tokens its `cache` lacks; at most `limit` guesses, at these prices."""
+
+    view: View
+    cache: int
+    feed: Ints
+    limit: int
+    price: Probabilities | None = None
+    step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Logits of one step: `own` float32 [rows], as the model put them out, and `whole` float32 [V]."""
+
+    own: Floats
+    whole: Floats
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a chain stands: how likely it is accepted so far, and the bin of its last guess."""
+
+    survival: float = 1.0
+    bin: int = BINS
+
+
+Pick = Callable[[Row, Job, Guesses, Progress, Rates], None]
+"""Add a guess, its confidence and its runners-up; raises NumericalError when nothing can be drawn."""
+
+
+def is_native(params: SamplingParams) -> bool:
+    """Tell whether the native loop knows everything these settings ask of a draw."""
+    known = SamplingParams(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+    return params == replace(known, max_tokens=params.max_tokens, stop=params.stop, ignore_eos=params.ignore_eos)
+
+
+def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> tuple[list[Guesses], float]:
+    """Draft all chains in one call; return them and the seconds its forwards took."""
+    wishes = []
+    for job in jobs:
+        params, price = job.view.params, [] if job.price is None else job.price.tolist()
+        law = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+        wishes.append((*law, len(job.view.tokens), job.limit, price, job.step))
+    caches = [job.cache for job in jobs]
+    lengths = np.array([cache.length(handle) for handle in caches], np.int32)
+    starts = np.cumsum([0, *(len(job.feed) for job in jobs)], dtype=np.int32)
+    feed = np.concatenate([job.feed for job in jobs]).astype(np.int32, copy=False)
+    tables = (rates.edges, rates.kept, rates.ahead, rates.beside)
+    got, seconds = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
+    found = [Guesses(*one) for one in got]
+    for job, guesses in zip(jobs, found, strict=True):
+        forwarded = [*job.feed.tolist(), *guesses.tokens[: guesses.steps - 1]]
+        cache.commit(job.cache, range(len(forwarded)), forwarded)
+    return found, seconds
+
+
+def run_plain(
+    model: Model,
+    cache: PagedCache,
+    jobs: Sequence[Job],
+    rates: Rates,
+    *,
+    whole: Callable[[Floats], Floats] | None = None,
+    pick: Pick | None = None,
+) -> tuple[list[Guesses], float]:
+    """Do the same step by step.
+
+    Args:
+        whole: maps a row of logits to float32 [V], for a head that lacks some tokens.
+        pick: how to draw, when not with the target's noise.
+    """
+    found = [Guesses() for _ in jobs]
+    stand = [Progress() for _ in jobs]
+    active, seconds = list(range(len(jobs))), 0.0
+    while active:
+        feeds = [jobs[i].feed if not found[i].steps else np.array(found[i].tokens[-1:], np.int32) for i in active]
+        logits, took = extend(model, cache, [jobs[i].cache for i in active], feeds, wanted=1)
+        seconds += took
+        left = []
+        for own, i in zip(logits, active, strict=True):
+            job, guesses, progress = jobs[i], found[i], stand[i]
+            guesses.steps += 1
+            try:
+                (pick or pick_shared)(Row(own, own if whole is None else whole(own)), job, guesses, progress, rates)
+            except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                continue
+            depth = min(len(guesses.tokens), DEPTHS) - 1
+            progress.bin = rates.bin(guesses.confidences[-1])
+            progress.survival *= float(rates.kept[depth, progress.bin])
+            if len(guesses.tokens) < job.limit and rates.pays(
+                len(guesses.tokens), progress.survival, progress.bin, job.price, job.step, job.limit
+            ):
+                left.append(i)
+        active = left
+    return found, seconds
+
+
+def extend(
+    model: Model, cache: PagedCache, caches: Sequence[int], feeds: Sequence[Ints], *, wanted: int
+) -> tuple[Floats, float]:
+    """Forward and commit tokens of several sequences; return the last `wanted` rows of each and the seconds it took."""
+    trees = [TokenTree.chain(feed) for feed in feeds]
+    batch = flatten(cache, caches, trees, [wanted] * len(trees))
+    started = perf_counter()
+    logits = model.forward(batch, cache).logits
+    seconds = perf_counter() - started
+    for handle, feed in zip(caches, feeds, strict=True):
+        cache.commit(handle, range(len(feed)), feed.tolist())
+    return logits, seconds
+
+
+def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:
+    """Draw with the target's own noise; runners-up are the next best of the same race (2408.07978, 2506.05632)."""
+    token = draw(row.whole, job.view, guesses.tokens)
+    confidence = probability(row.own, float(row.whole[token]), job.view.params)
+    bin = rates.bin(confidence)
+    least = np.inf if job.price is None else float(np.diff(job.price).min(initial=np.inf))
+    others, left = list[int](), row.whole
+    for rank in range(RANKS):
+        if not progress.survival * float(rates.beside[rank, bin]) > least:
+            break
+        left = left.copy()
+        left[[token, *others]] = -np.inf
+        try:
+            others.append(draw(left, job.view, guesses.tokens))
+        except NumericalError:  # no token is left
+            break
+    guesses.tokens.append(token)
+    guesses.confidences.append(confidence)
+    guesses.beside.append(others)
+
+
+def probability(logits: Floats, value: float, params: SamplingParams) -> float:
+    """Return how likely a token with logit `value` is among these, before any filter; at temperature 1 if greedy."""
+    return float(native().probability(logits, value, 1.0 if params.is_greedy else params.temperature))
