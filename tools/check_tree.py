@@ -34,7 +34,7 @@ FORBIDDEN = {
     "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
     "model": ("sample", "verify", "control"),
 }
-TORCH_HOMES = ("model/transformers.py", "train/")
+TORCH_HOMES = ("model/transformers.py", "bench/peer_transformers.py", "train/")
 TORCH = ("torch", "transformers")
 
 

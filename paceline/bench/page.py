@@ -102,8 +102,8 @@ def _cards(found: Json) -> str:
         cards.append((f"{gain:.2f}×", f"{best}, geometric mean over workloads, temperature {temperature}", ""))
     peers = [(t, at[ALL]) for t, at in found["temperatures"].items() if "vs_peer_geometric_mean" in at[ALL]]
     for temperature, cell in peers:
-        gain, peer = cell["vs_peer_geometric_mean"], cell["best_peer"].partition(" ")[0]
-        cards.append((f"{gain:.2f}×", f"{peer}'s best mode, best way of each workload, temperature {temperature}", ""))
+        gain, peer = cell["ways"][cell["best"]]["vs_peer_geometric_mean"], cell["best_peer"].partition(" ")[0]
+        cards.append((f"{gain:.2f}×", f"{cell['best']} ÷ {peer}'s best mode, temperature {temperature}", ""))
     forward = found["starts"][-1]["forward"]
     cards.append(
         (
@@ -158,6 +158,7 @@ def _table(at: Json) -> str:
         "way",
         "speed-up",
         "median (p25–p75)",
+        "÷ peer",
         "tokens/s",
         "length",
         "rate",
@@ -167,18 +168,20 @@ def _table(at: Json) -> str:
     )
     rows = ["<tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"]
     for kind, cell in [*at["workloads"].items(), (ALL, at[ALL])]:
-        rows.append(_row("first", [kind, "plain", "", "", *_numbers(cell["plain"])]))
+        rows.append(_row("first", [kind, "plain", "", "", "", *_numbers(cell["plain"])]))
         for name, way in cell["ways"].items():
             gain = way["speedup"]
             spread = f"{gain['median']:.2f} ({gain['p25']:.2f}–{gain['p75']:.2f})" if gain else "–"
             mean = f"{way['speedup_geometric_mean']:.2f}"
-            rows.append(_row("", ["", name, mean, spread, *_numbers(way)], best=name == cell["best"]))
+            against = f"{way['vs_peer_geometric_mean']:.2f}" if "vs_peer_geometric_mean" in way else ""
+            rows.append(_row("", ["", name, mean, spread, against, *_numbers(way)], best=name == cell["best"]))
         for name, mode in cell["peers"].items():
             rate = "" if mode["acceptance_rate"] is None else f"{mode['acceptance_rate']:.0%}"
             speed = f"{mode['tokens_per_second']['median']:.1f}"
             mean = f"{mode['vs_plain_geometric_mean']:.2f}"
-            rows.append(_row("", ["", name, mean, "", speed, "", rate, "", "", ""]))
-    legend = "<p class=soft>length: tokens committed per round, the bonus included; times are ms per round.</p>"
+            rows.append(_row("", ["", name, mean, "", "", speed, "", rate, "", "", ""]))
+    legend = "<p class=soft>÷ peer: against the peer's best mode of the workload; a peer's speed-up is over our plain "
+    legend += "decoding; length: tokens committed per round, the bonus included; times are ms per round.</p>"
     return f"<div class=scroll><table>{''.join(rows)}</table></div>{legend}"
 
 

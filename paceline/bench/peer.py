@@ -55,17 +55,22 @@ class Timings:
 
 
 class Peer:
-    """A running llama.cpp with one model; `draft` is the file of the one that drafts for it in mode "draft"."""
+    """A running llama.cpp with one model; `draft` is the file of the one that drafts for it in mode "draft".
+
+    Other engines are subclasses that name another child, which speaks the same lines.
+    """
+
+    name, package, child = "llama.cpp", PACKAGE, __name__
+    cure = 'pip install "paceline[bench]"'
 
     def __init__(self, file: Path, threads: int, context: int, *, mode: str = PLAIN, draft: Path | None = None) -> None:
-        if importlib.util.find_spec(PACKAGE) is None:
-            raise PeerError(f'{PACKAGE} is not installed (pip install "paceline[bench]")')
+        if importlib.util.find_spec(self.package) is None:
+            raise PeerError(f"{self.package} is not installed ({self.cure})")
         for path in (file, *([draft] if draft else [])):
-            if path.suffix != ".gguf":
-                raise PeerError(f"llama.cpp reads GGUF files, `{path.name}` is none")
+            self.check(path)
         # Its own session: Ctrl-C is for us, and we end the child.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(file), str(threads), str(context), mode, str(draft or "")],
+            [sys.executable, "-m", self.child, str(file), str(threads), str(context), mode, str(draft or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,6 +83,11 @@ class Peer:
         except BaseException:  # also Ctrl-C while the model loads
             self.close()
             raise
+
+    def check(self, file: Path) -> None:
+        """Refuse a file it cannot read."""
+        if file.suffix != ".gguf":
+            raise PeerError(f"{self.name} reads GGUF files, `{file.name}` is none")
 
     def complete(
         self,
@@ -135,16 +145,16 @@ class Peer:
             self._child.stdin.write(json.dumps(message) + "\n")
             self._child.stdin.flush()
         except OSError as error:
-            raise PeerError(f"llama.cpp ended unexpectedly (exit code {self._child.poll()})") from error
+            raise PeerError(f"{self.name} ended unexpectedly (exit code {self._child.poll()})") from error
 
     def _answer(self) -> Json:
         assert self._child.stdout
         line = self._child.stdout.readline()
         if not line:
-            raise PeerError(f"llama.cpp ended unexpectedly (exit code {self._child.wait()})")
+            raise PeerError(f"{self.name} ended unexpectedly (exit code {self._child.wait()})")
         answer: Json = json.loads(line)
         if "error" in answer:
-            raise PeerError(f"llama.cpp: {answer['error']}")
+            raise PeerError(f"{self.name}: {answer['error']}")
         return answer
 
     def _wait_until_idle(self, limit: float = 2.0) -> None:

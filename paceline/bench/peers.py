@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,14 +9,22 @@ from paceline.bench.peer import DRAFT, MODES, PLAIN, Peer, PeerError
 from paceline.errors import UsageError
 from paceline.types import Json
 
-Start = Callable[[Path, int, int, str, Path | None], Peer]
+
+class TransformersPeer(Peer):
+    """Hugging Face transformers with the model of a folder, or with a GGUF file's weights unpacked."""
+
+    name, package, child = "transformers", "transformers", "paceline.bench.peer_transformers"
+    cure = 'pip install "paceline[transformers]"'
+
+    def check(self, file: Path) -> None:
+        if not file.is_dir() and file.suffix != ".gguf":
+            raise PeerError(f"{self.name} reads folders and GGUF files, `{file.name}` is neither")
 
 
-def _llama_cpp(file: Path, threads: int, context: int, mode: str, draft: Path | None) -> Peer:
-    return Peer(file, threads, context, mode=mode, draft=draft)
-
-
-PEERS: dict[str, tuple[Start, tuple[str, ...]]] = {"llama.cpp": (_llama_cpp, tuple(MODES))}
+PEERS: dict[str, tuple[type[Peer], tuple[str, ...]]] = {
+    Peer.name: (Peer, tuple(MODES)),
+    TransformersPeer.name: (TransformersPeer, (PLAIN, DRAFT, "lookup")),
+}
 
 
 @dataclass(slots=True)
@@ -62,7 +69,7 @@ def start_peers(against: tuple[str, ...], file: Path, draft: Path | None, *, thr
                     company.missing[label] = "no draft model among the ways"
                     continue
                 try:
-                    running = PEERS[peer][0](file, threads, context, mode, draft if mode == DRAFT else None)
+                    running = PEERS[peer][0](file, threads, context, mode=mode, draft=draft if mode == DRAFT else None)
                 except PeerError as error:
                     company.missing[label] = str(error)
                     if mode == PLAIN:

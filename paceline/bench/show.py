@@ -48,8 +48,9 @@ def show_measured(console: Console, found: Json) -> None:
         if "vs_peer_geometric_mean" in at[ALL]:
             pairs = ", ".join(f"{kind} {cell['best_peer']}" for kind, cell in at["workloads"].items() if cell["peers"])
             console.print(
-                "  our best way ÷ the peer's best mode, each per workload: "
-                f"[bold]{at[ALL]['vs_peer_geometric_mean']:.2f}[/bold] (peer's best: {pairs})",
+                f"  ÷ peer: against its best mode of each workload ({pairs});\n"
+                "  with our best way of each workload, too: "
+                f"[bold]{at[ALL]['vs_peer_geometric_mean']:.2f}[/bold]. A peer's mean is over our plain decoding",
                 soft_wrap=True,
             )
     console.print(
@@ -88,11 +89,11 @@ def notes(found: Json) -> list[str]:
 def _table(temperature: str, at: Json, ways: list[str]) -> Table:
     table = Table(title=f"temperature {temperature}", title_justify="left", box=None)
     for i, heading in enumerate(
-        ("", "", "speed-up", "mean", "tokens/s", "length", "rate", "draft + verify + other, ms")
+        ("", "", "speed-up", "mean", "÷ peer", "tokens/s", "length", "rate", "draft + verify + other, ms")
     ):
         table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
     for kind, cell in [*at["workloads"].items(), (ALL, at[ALL])]:
-        table.add_row(f"[bold]{kind}[/bold]", "plain", "", "", *_rate(cell["plain"]), "", "", _times(cell["plain"]))
+        table.add_row(f"[bold]{kind}[/bold]", "plain", "", "", "", *_rate(cell["plain"]), "", "", _times(cell["plain"]))
         for name in ways:
             way = cell["ways"].get(name)
             if way is None or not way["speedup"]:
@@ -104,6 +105,7 @@ def _table(temperature: str, at: Json, ways: list[str]) -> Table:
                 name,
                 f"{gain['median']:.2f} ({gain['p25']:.2f}–{gain['p75']:.2f})",
                 f"[green]{mean}[/green]" if name == cell["best"] else mean,
+                f"{way['vs_peer_geometric_mean']:.2f}" if "vs_peer_geometric_mean" in way else "",
                 *_rate(way),
                 f"{way['acceptance_length']:.2f}",
                 f"{way['acceptance_rate']:.0%}",
@@ -112,7 +114,7 @@ def _table(temperature: str, at: Json, ways: list[str]) -> Table:
         for name, mode in cell["peers"].items():
             mean = f"{mode['vs_plain_geometric_mean']:.2f}"
             rate = "" if mode["acceptance_rate"] is None else f"{mode['acceptance_rate']:.0%}"
-            table.add_row("", f"[dim]{name}[/dim]", "", mean, *_rate(mode), "", rate, "")
+            table.add_row("", f"[dim]{name}[/dim]", "", mean, "", *_rate(mode), "", rate, "")
     return table
 
 

@@ -51,7 +51,11 @@ def _at(prompts: Sequence[Json]) -> Json:
     # Equal weights: a workload counts once, however many of its prompts were measured.
     for name, way in whole["ways"].items():
         means = [cell["ways"][name]["speedup_geometric_mean"] for cell in by_kind.values() if name in cell["ways"]]
-        way["speedup_geometric_mean"] = rounded(geometric_mean([mean for mean in means if mean]))
+        way["speedup_geometric_mean"] = rounded(geometric_mean(means))
+        if "vs_peer_geometric_mean" in way:
+            cells = [cell["ways"].get(name, {}) for cell in by_kind.values()]
+            against = [cell["vs_peer_geometric_mean"] for cell in cells if cell.get("vs_peer_geometric_mean")]
+            way["vs_peer_geometric_mean"] = rounded(geometric_mean(against))
     whole["best"] = _best(whole["ways"])
     if whole["peers"]:
         means = [cell["vs_peer_geometric_mean"] for cell in by_kind.values() if cell.get("vs_peer_geometric_mean")]
@@ -73,17 +77,19 @@ def _cell(prompts: Sequence[Json]) -> Json:
     cell["best"] = _best(cell["ways"])
     best_mode = max(modes, key=lambda mode: cell["peers"][mode]["vs_plain_geometric_mean"], default=None)
     if best_mode is not None:
-        # Both sides' best of this workload, which a user would have to choose.
-        ours, theirs = [], []
-        for prompt in prompts:
-            if best_mode in prompt["peers"] and (reply := prompt["replies"].get(cell["best"] or PLAIN)):
-                ours.append(reply["tokens_per_second"])
-                theirs.append(prompt["peers"][best_mode]["tokens_per_second"])
-        gains = [gain for gain in ratios(ours, theirs) if gain > 0]
+        for name, way in cell["ways"].items():
+            way["vs_peer_geometric_mean"] = _against(prompts, name, best_mode)
         cell["best_peer"] = best_mode
-        cell["vs_peer"] = Spread.of(gains).to_json() if gains else None
-        cell["vs_peer_geometric_mean"] = rounded(geometric_mean(gains))
+        # Both sides' best of this workload, which a user would have to know.
+        cell["vs_peer_geometric_mean"] = _against(prompts, cell["best"] or PLAIN, best_mode)
     return cell
+
+
+def _against(prompts: Sequence[Json], name: str, mode: str) -> float:
+    """Return a way's tokens/s ÷ a peer mode's, as a geometric mean over prompts."""
+    both = [(p["replies"][name], p["peers"][mode]) for p in prompts if name in p["replies"] and mode in p["peers"]]
+    ours, theirs = ([pair[side]["tokens_per_second"] for pair in both] for side in (0, 1))
+    return rounded(geometric_mean(ratios(ours, theirs)))
 
 
 def _best(ways: dict[str, Json]) -> str | None:

@@ -63,7 +63,12 @@ def run(
     draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
     against: Annotated[
         list[str] | None,
-        _many("Another engine on the same file, with all its modes or those named: llama.cpp[:MODE,…].", "NAME", _WHAT),
+        _many(
+            "Another engine on the same file, with all its modes or those named: llama.cpp[:MODE,…] "
+            "or transformers[:MODE,…].",
+            "NAME",
+            _WHAT,
+        ),
     ] = None,
     workload: Annotated[
         list[str] | None,

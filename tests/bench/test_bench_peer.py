@@ -132,7 +132,7 @@ def test_a_peer_that_fails_plainly_is_not_asked_for_its_other_modes(start, tmp_p
     assert company.running == {}
 
 
-@pytest.mark.parametrize("name", ["llama", "llama.cpp:", "llama.cpp:eagle", "transformers:x"])
+@pytest.mark.parametrize("name", ["llama", "llama.cpp:", "llama.cpp:eagle", "transformers:ngram-mod"])
 def test_unknown_peers_and_modes_are_wrong_calls(name):
     with pytest.raises(UsageError, match="got `"):
         parse_against(name)

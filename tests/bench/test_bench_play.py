@@ -144,7 +144,8 @@ def test_best_is_held_against_the_peer_s_best_of_each_workload():
     )["temperatures"]["0"]
     assert found["workloads"]["code"]["best_peer"] == "p mod"
     assert found["workloads"]["chat"]["best_peer"] == "p plain"
-    assert found["workloads"]["code"]["vs_peer"]["median"] == 4.0
+    assert found["workloads"]["code"]["ways"]["small fixed:2"]["vs_peer_geometric_mean"] == 1.5
+    assert found["all"]["ways"]["ngram fixed:4"]["vs_peer_geometric_mean"] == pytest.approx(3**0.5, rel=1e-5)
     assert found["all"]["vs_peer_geometric_mean"] == pytest.approx(2.0)
 
 

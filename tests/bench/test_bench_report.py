@@ -120,7 +120,7 @@ def test_the_table_says_the_same():
         "v(4) 1.30",
         "floor 8.0 ms",
         "all 2 replies",
-        "each per workload: 4.00",
+        "of each workload, too: 4.00",
     ):
         assert word in text
     out = StringIO()

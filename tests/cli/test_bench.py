@@ -22,15 +22,23 @@ def quick(monkeypatch):
     monkeypatch.setattr(home, "REPEATS", 1)
 
 
-def test_a_run_compares_and_goes_on(cli, model, tmp_path):
+def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp_path, monkeypatch):
     out = tmp_path / "r.jsonl"
-    found = cli("bench", "run", *SHORT, "--out", out)
-    assert found.code == 0, found.err
+    real = home.play
+
+    def interrupted(*arguments, **options):
+        yield next(real(*arguments, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(home, "play", interrupted)
+    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out)
+    assert found.code == 130, found.err
     *table, line = found.out.rstrip("\n").split("\n")
     assert any("ngram fixed:4" in row for row in table)
+    assert any("interrupted" in row for row in table)
     summary = json.loads(line)
     assert (summary["prompts"], summary["compared"], summary["mismatches"]) == (1, 1, [])
-    assert summary["interrupted"] is False
+    assert summary["interrupted"] is True
     way = summary["temperatures"]["0"]["workloads"]["chat"]["ways"]["ngram fixed:4"]
     assert way["speedup"]["count"] == 1
     start = summary["starts"][0]
@@ -41,8 +49,10 @@ def test_a_run_compares_and_goes_on(cli, model, tmp_path):
     assert found.code == 2
     assert "is there already" in found.err
     found = cli("bench", "run", *SHORT, "--out", out, "--resume", "--json")
-    assert json.loads(found.out)["starts"] == summary["starts"]  # nothing was left to do
+    assert json.loads(found.out)["starts"] == summary["starts"]  # one prompt was asked for and is there
+    monkeypatch.setattr(home, "play", real)
     found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out, "--resume", "--json")
+    assert found.code == 0
     assert found.out.count("\n") == 1
     assert json.loads(found.out)["prompts"] == 2
     assert len(read(out).starts) == 2
@@ -55,27 +65,11 @@ def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(cli, mod
             return Verdict(tuple(range(1, len(draft.tree))), verdict.bonus)
 
     monkeypatch.setitem(VERIFIERS, "coupled", Gullible)
-    found = cli("bench", "run", *SHORT, "--workload", "edit", "--prompts", 1, "--json", "--max-tokens", 16)
+    found = cli("bench", "run", "--workload", "edit", *SHORT[2:], "--max-tokens", 16, "--replay", "--json")
     assert found.code == 1
     (entry,) = json.loads(found.out)["mismatches"]
     assert entry["way"] == "ngram fixed:4"
     assert entry["plain"] != entry["speculated"]
-
-
-def test_ctrl_c_keeps_what_was_measured(cli, model, monkeypatch, tmp_path):
-    real = home.play
-
-    def interrupted(*arguments, **options):
-        yield next(real(*arguments, **options))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(home, "play", interrupted)
-    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", tmp_path / "r.jsonl")
-    assert found.code == 130
-    summary = json.loads(found.out.rstrip("\n").split("\n")[-1])
-    assert (summary["interrupted"], summary["prompts"]) == (True, 1)
-    assert "interrupted" in found.out
-    assert len(read(tmp_path / "r.jsonl").prompts) == 1
 
 
 @pytest.mark.parametrize(
