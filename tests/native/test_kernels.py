@@ -58,6 +58,11 @@ def rows_of(seed, count, width):
 def pack(kind, rows, cols, seed=0):
     w = np.random.default_rng(seed).normal(0, cols**-0.5, (rows, cols)).astype(np.float32)
     w[0] += 0.1  # a row whose minimum matters
+    return packed(kind, w)
+
+
+def packed(kind, w):
+    rows, cols = w.shape
     if kind in CONVERTED:
         weight = native().pack(w.view(np.uint8).reshape(-1), 0, rows, cols, CONVERTED[kind], pool_of())
     else:
@@ -102,6 +107,23 @@ def test_linear_is_its_twin(isa, kind):
             close(bench.tape.read(added, 20), before + want + bias, size + np.abs(before), "accumulate")
             for count in range(1, 20):
                 same(bench.run(plain, count), got[:count], f"{kind} {out}x{cols}, {count} rows of 20")
+
+
+@isas
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("W")])
+def test_sums_of_the_largest_codes_do_not_overflow(isa, kind):
+    """Whole groups of greatest or least codes, met by inputs of 127 and -127: no sum may pass its 16 bits."""
+    cols, out = 512, 32
+    signs = np.random.default_rng(5).choice([-1.0, 1.0], (out, cols)).astype(np.float32)
+    signs[:8], signs[8:16], signs[16:20, 1::2], signs[20:24, ::4] = 1, -1, -1, 1
+    signs[:, ::32] *= -1  # both ends of the range in each group
+    x = np.concatenate([signs, -signs, np.ones((1, cols), np.float32), -np.ones((1, cols), np.float32)])
+    weight, w = packed(kind, signs)
+    bench = Bench(isa)
+    rows, result = bench.load(x), bench.tape.rows(out)
+    bench.tape.program.linear(rows, [(weight, [], result)])
+    y = seen(kind, x)
+    close(bench.run(result, len(x)), y @ w.T, np.abs(y) @ np.abs(w.T) + 1)
 
 
 @isas
