@@ -38,7 +38,7 @@ def play(
         peers: by mode. One that is lost is left out from then on.
     """
     live = dict(peers or {})
-    _warm_up(rig, {temperature for _, temperature in todo}, live, show)
+    lost = _warm_up(rig, {temperature for _, temperature in todo}, live, show)
     for turn, (ask, temperature) in enumerate(todo):
         text = ask.text if dice is None else ask.fresh(dice)
         tokens = rig.llm.encode(text, chat=True)
@@ -62,9 +62,10 @@ def play(
             try:
                 record["peers"][mode] = _ask_peer(live[mode], tokens, count, params)
             except PeerError as error:
-                record.setdefault("lost", {})[mode] = str(error)
+                lost[mode] = str(error)
                 live.pop(mode).close()
-        yield {**record, "neighbour_cores": neighbours.cores()}
+        yield {**record, "lost": lost, "neighbour_cores": neighbours.cores()}
+        lost = {}
 
 
 def _replies(
@@ -102,14 +103,21 @@ def _ask_peer(peer: Peer, tokens: Sequence[int], count: int, params: SamplingPar
     }
 
 
-def _warm_up(rig: Rig, temperatures: set[float], peers: Mapping[str, Peer], show: Show) -> None:
+def _warm_up(rig: Rig, temperatures: set[float], peers: dict[str, Peer], show: Show) -> dict[str, str]:
+    """Play something short by everybody; peers that fail at it are taken out and returned with the reason."""
     show("warming up")
     tokens = rig.llm.encode("Say hello.", chat=True)
     for temperature in sorted(temperatures):
         for way in (None, *rig.ways):
             rig.reply(way, tokens, SamplingParams(temperature=temperature, max_tokens=LONGEST_WARM_UP))
-    for peer in peers.values():
-        peer.complete(tokens, LONGEST_WARM_UP)
+    lost: dict[str, str] = {}
+    for mode, peer in list(peers.items()):
+        try:
+            peer.complete(tokens, LONGEST_WARM_UP)
+        except PeerError as error:
+            lost[mode] = str(error)
+            peers.pop(mode).close()
+    return lost
 
 
 def _number(text: str) -> int:

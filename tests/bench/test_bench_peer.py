@@ -9,7 +9,7 @@ from rich.console import Console
 
 from paceline.bench.__main__ import start_peer
 from paceline.bench.peer import Peer, PeerError, Timings
-from paceline.bench.peers import parse_against, start_peers
+from paceline.bench.peers import TransformersPeer, parse_against, start_peers
 from paceline.bench.session import Plan, Progress
 from paceline.errors import UsageError
 
@@ -193,3 +193,102 @@ def test_the_report_names_the_peer_or_why_there_is_none(start, tmp_path, monkeyp
             assert "no such tensor" in run["peer"]["missing"]
     assert "llama.cpp built for: FAKE = 1" in shown.getvalue()
     assert "without llama.cpp: llama.cpp: RuntimeError: no such tensor" in shown.getvalue()
+
+
+# What the transformers child imports: five tokens come one by one, or two and three at once if something drafts.
+TORCH = """
+import contextlib
+from types import SimpleNamespace as Space
+
+__version__, bfloat16 = "2", "bf16"
+inference_mode = contextlib.nullcontext
+seen = []
+
+class Ids(list):
+    @property
+    def shape(self):
+        return (1, len(self[0]))
+
+    def numel(self):
+        return len(self[0])
+
+def tensor(ids):
+    return Ids(ids)
+
+def ones_like(ids):
+    return ids
+
+def manual_seed(seed):
+    seen.append(seed)
+
+def set_num_threads(threads):
+    seen.append(threads)
+"""
+TRANSFORMERS = """
+import json
+from pathlib import Path
+from torch import Ids, seen
+
+__version__ = "5"
+
+class Model:
+    dtype = "bf16"
+
+    def __init__(self, folder, **options):
+        self.folder, self.options = str(folder), options
+
+    def eval(self):
+        return self
+
+    def generate(self, prompt, attention_mask, streamer, assistant_model=None, prompt_lookup_num_tokens=0, **options):
+        drafted = assistant_model or prompt_lookup_num_tokens
+        streamer.put(prompt)
+        for count in [2, 3] if drafted else [1] * 5:
+            streamer.put(Ids([[0] * count]))
+        streamer.end()
+        draft = assistant_model and assistant_model.options
+        known = {"folder": self.folder, "file": self.options, "draft": draft, "asked": options, "seen": seen}
+        Path(self.folder, "asked.json").write_text(json.dumps(known))
+        return Ids([[0] * (len(prompt[0]) + 5)])
+
+class AutoModelForCausalLM:
+    from_pretrained = Model
+"""
+
+
+def test_transformers_answers_in_the_same_words(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text(TORCH)
+    (tmp_path / "transformers.py").write_text(TRANSFORMERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    for mode, draft, rest in (("plain", None, 4), ("draft", tmp_path / "small.gguf", 3)):
+        peer = TransformersPeer(tmp_path / "m.gguf", 3, 512, mode=mode, draft=draft)
+        try:
+            assert peer.about == {"system": "transformers 5, torch 2, bf16", "package": "transformers"}
+            timings = peer.complete([7, 8], 5, temperature=0.5, seed=4)
+        finally:
+            peer.close()
+        assert (timings.prompt_tokens, timings.tokens) == (2, rest + 1)  # those that came at first count as one
+        seen = json.loads((tmp_path / "asked.json").read_text())
+        assert seen["folder"] == str(tmp_path)
+        assert seen["file"] == {"dtype": "bf16", "gguf_file": "m.gguf"}
+        assert seen["draft"] == (draft and {"dtype": "bf16", "gguf_file": "small.gguf"})
+        assert seen["seen"] == [3, 4]
+        asked = {
+            "max_new_tokens": 5,
+            "min_new_tokens": 5,
+            "do_sample": True,
+            "temperature": 0.5,
+            "top_k": 0,
+            "top_p": 1.0,
+        }
+        assert seen["asked"] == asked
+
+
+def test_what_transformers_cannot_read_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.raises(PeerError, match=r"`m\.bin` is neither"):
+        TransformersPeer(tmp_path / "m.bin", 1, 512)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PeerError, match=r"paceline\[transformers\]"):
+        TransformersPeer(tmp_path / "m.gguf", 1, 512)

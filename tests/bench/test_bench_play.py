@@ -89,6 +89,12 @@ def test_a_peer_continues_by_as_many_tokens_and_a_lost_one_is_left_out():
     assert summarise({}, [], records)["lost_peers"] == ["p draft"]
 
 
+def test_a_peer_that_fails_while_it_warms_up_is_lost_and_the_run_goes_on():
+    records = played(TableRig([A], TABLE), peers={"p plain": FakePeer(fails_at=0)})
+    assert [record["lost"] for record in records] == [{"p plain": "gone"}, {}, {}]
+    assert all(record["peers"] == {} for record in records)
+
+
 def test_depths_count_once_their_parent_was_accepted_and_cut_rounds_not_at_all():
     rounds = [
         round_of([], [], committed=0, rows=40),

@@ -34,12 +34,12 @@ def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp
     found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out)
     assert found.code == 130, found.err
     *table, line = found.out.rstrip("\n").split("\n")
-    assert any("ngram fixed:4" in row for row in table)
+    assert any("ngram optimal" in row for row in table)
     assert any("interrupted" in row for row in table)
     summary = json.loads(line)
     assert (summary["prompts"], summary["compared"], summary["mismatches"]) == (1, 1, [])
     assert summary["interrupted"] is True
-    way = summary["temperatures"]["0"]["workloads"]["chat"]["ways"]["ngram fixed:4"]
+    way = summary["temperatures"]["0"]["workloads"]["chat"]["ways"]["ngram optimal"]
     assert way["speedup"]["count"] == 1
     start = summary["starts"][0]
     assert start["forward"]["widths"]["4"]["v"]["median"] > 0
@@ -68,7 +68,7 @@ def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(cli, mod
     found = cli("bench", "run", "--workload", "edit", *SHORT[2:], "--max-tokens", 16, "--replay", "--json")
     assert found.code == 1
     (entry,) = json.loads(found.out)["mismatches"]
-    assert entry["way"] == "ngram fixed:4"
+    assert entry["way"] == "ngram optimal"
     assert entry["plain"] != entry["speculated"]
 
 

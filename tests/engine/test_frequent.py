@@ -7,7 +7,7 @@ import pytest
 
 from paceline.draft import frequent
 from paceline.draft.base import Loaded
-from paceline.engine.loading import frequent_outputs, read_tokenizer
+from paceline.engine.loading import read_tokenizer
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
 from paceline.testing import ByteTokenizer, TinyModel
@@ -75,6 +75,6 @@ def test_the_data_is_small_and_of_counted_pieces():
 
 def test_a_head_is_cut_only_where_that_saves_much():
     loaded = Loaded("d", TinyModel(60), ByteTokenizer(), 512)
-    assert frequent_outputs(loaded, 0) is None
-    assert frequent_outputs(loaded, 40) is None, "60 tokens are not twice 40"
-    assert frequent_outputs(loaded, 10) is None, "not a model on our kernels"
+    assert frequent.outputs_for(loaded, 0) is None
+    assert frequent.outputs_for(loaded, 40) is None, "60 tokens are not twice 40"
+    assert frequent.outputs_for(loaded, 10) is None, "not a model on our kernels"

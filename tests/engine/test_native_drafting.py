@@ -147,7 +147,7 @@ def test_confidence_is_the_softmax_probability(temperature):
     weights = np.exp((logits.astype(np.float64) - logits.max()) / scale)
     for token in (0, 5, int(logits.argmax())):
         found = probability(logits, float(logits[token]), SamplingParams(temperature))
-        assert abs(found - weights[token] / weights.sum()) < 1e-12
+        assert abs(found - weights[token] / weights.sum()) < 1e-6  # depths are float32
 
 
 def test_a_chain_goes_on_only_while_that_pays():

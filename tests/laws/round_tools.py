@@ -176,12 +176,12 @@ def mixed(salt, *heirs):
 # ---- laws
 
 
-def rounds(world, verifier_of, drafter, tokens):
-    """Return {committed tokens: probability} of one round; `verifier_of` maps the dice's maker to a verifier."""
+def rounds(world, make_verifier, drafter, tokens):
+    """Return {committed tokens: probability} of one round; `make_verifier` maps the dice's maker to a verifier."""
     law_of_round = defaultdict(float)
     for dice in EveryOutcome():
         draft = drafter(world, tokens, dice)
-        verdict = verifier_of(lambda view, dice=dice: dice).verify(
+        verdict = make_verifier(lambda view, dice=dice: dice).verify(
             draft, world.logits_of(draft.tree, tokens), view_of(tokens, world.params)
         )
         tip = verdict.nodes[-1] if verdict.nodes else 0
@@ -211,14 +211,14 @@ def first_tokens(round_of, length, reach):
     return go((0,) * reach, length)
 
 
-def error(world, verifier_of, drafter, length=3):
+def error(world, make_verifier, drafter, length=3):
     """Return the total variation between rounds of a verifier and the target alone, over the first tokens."""
     plain = first_tokens(
         lambda tokens: {(t,): share for t, share in enumerate(world.p(tokens)) if share}, length, world.reach
     )
     assert abs(sum(plain.values()) - 1) < 1e-12
     return distance(
-        first_tokens(lambda tokens: rounds(world, verifier_of, drafter, tokens), length, world.reach), plain
+        first_tokens(lambda tokens: rounds(world, make_verifier, drafter, tokens), length, world.reach), plain
     )
 
 

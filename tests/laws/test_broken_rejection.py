@@ -161,18 +161,18 @@ MUTANTS = {  # what is wrong: (verifier, drafter, world, least size in the worst
 
 @pytest.mark.parametrize("bug", MUTANTS)
 def test_enumeration_finds(bug):
-    verifier_of, drafter, settings, size = MUTANTS[bug]
+    make_verifier, drafter, settings, size = MUTANTS[bug]
     settings = {"vocab": 3, **settings}
-    found = [error(World(seed=20 + seed, **settings), verifier_of, drafter) for seed in range(3)]
+    found = [error(World(seed=20 + seed, **settings), make_verifier, drafter) for seed in range(3)]
     print(bug, np.round(found, 3))
     assert max(found) > size, found
 
 
 @pytest.mark.parametrize("draw", [keep_then_stop, stop_before_drawing], ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("verifier_of", [RejectionVerifier, BlockVerifier], ids=["rejection", "block"])
-def test_chains_may_stop_without_looking_ahead(verifier_of, draw):
+@pytest.mark.parametrize("make_verifier", [RejectionVerifier, BlockVerifier], ids=["rejection", "block"])
+def test_chains_may_stop_without_looking_ahead(make_verifier, draw):
     for seed in range(2):
-        off = error(World(3, seed, zeros=0.2), verifier_of, chain(3, draw))
+        off = error(World(3, seed, zeros=0.2), make_verifier, chain(3, draw))
         assert off < 1e-12, off
 
 

@@ -206,7 +206,7 @@ class PositionCoins:
         return known_draw([1 - probability, probability], ("coin", self.position), self.known, self.dice) == 1
 
 
-def shared_error(world, verifier_of, share, *, length=4, count=2):
+def shared_error(world, make_verifier, share, *, length=4, count=2):
     """Return how far off the law is when rounds share their "drafts" or their "coins" by position."""
     found = defaultdict(float)
 
@@ -223,7 +223,7 @@ def shared_error(world, verifier_of, share, *, length=4, count=2):
                 path = (*path, token)
             draft = growing.draft()
             coins = PositionCoins(dice, mine, len(path)) if share == "coins" else dice
-            verifier = verifier_of(lambda view, coins=coins: coins)
+            verifier = make_verifier(lambda view, coins=coins: coins)
             verdict = verifier.verify(draft, world.logits_of(draft.tree, tokens), view_of(tokens, world.params))
             committed = (*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)
             go((*tokens, *committed), mine, weight * dice.weight)

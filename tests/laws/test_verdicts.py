@@ -16,7 +16,7 @@ from paceline.config import VERIFIERS, LLMConfig
 from paceline.draft.base import NoDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
-from paceline.engine.loading import verifier_of
+from paceline.engine.loading import make_verifier
 from paceline.errors import NumericalError, UsageError
 from paceline.types import SamplingParams, View
 from paceline.verify.block import BlockVerifier
@@ -29,7 +29,7 @@ LOSSLESS = {"coupled", "rejection", "block", "tree", "greedy_tree"}
 
 
 def made(name):
-    return verifier_of(LLMConfig.of(verify=name))
+    return make_verifier(LLMConfig.of(verify=name))
 
 
 class Watched(ModelDrafter):
