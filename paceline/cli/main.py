@@ -24,6 +24,7 @@ from paceline.errors import PacelineError
 COMMANDS = {
     "generate": "Reply to one prompt, with speculation.",
     "chat": "Talk with a model, turn by turn.",
+    "doctor": "Measure what speculation gains here, and say why.",
     "audit": "Prove that speculation changes nothing on this machine.",
     "plan": "Forecast what speculation would bring, before anything is loaded.",
     "pull": "Download models, so that later runs need no network.",

@@ -1,0 +1,145 @@
+"""`paceline doctor`: is it worth it for my model, and why is it slower?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import options as o
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_EXAMPLES = """\
+[bold]Examples[/bold]
+
+  paceline doctor --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b
+
+  paceline doctor --prompts ours.txt --json > doctor.json; paceline plan --from doctor.json --plot gain.png
+"""
+
+
+@app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def doctor(
+    ctx: typer.Context,
+    model: o.Model = o.CONFIG.model,
+    quant: o.Quant = o.CONFIG.quant,
+    context: o.Context = o.CONFIG.context,
+    draft: o.Draft = o.CONFIG.draft,
+    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    verify: o.Verify = o.CONFIG.verify,
+    control: o.Control = o.CONFIG.control,
+    max_tokens: o.MaxTokens = 64,
+    temperature: o.Temperature = o.PARAMS.temperature,
+    seed: o.Seed = o.PARAMS.seed,
+    threads: o.Threads = o.CONFIG.threads,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="Your prompts: one a line, or a JSON list. Some of ours if not given.", show_default=False),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time to measure replies for.", min=1)] = 40.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
+) -> int:
+    """Measure what speculation gains here and say why: v(M) against the floor, draft cost, acceptance by depth,
+    break-even, what the controller does, the speed on your prompts, and advice.
+    """
+    from paceline.audit.prompts import OURS, read
+    from paceline.cli.main import INTERRUPTED
+    from paceline.cli.terminal import importing
+
+    asked = list(OURS) if prompts is None else read(prompts)
+    config, params = o.chosen(ctx.params)
+    with importing():
+        from paceline.doctor.measure import Examination, deadline, examine
+        from paceline.doctor.pair import check_pairs
+        from paceline.doctor.report import report
+        from paceline.engine.llm import LLM
+        from paceline.engine.progress import counting
+
+    llm = LLM(**asdict(config), progress=True)
+    found, interrupted = Examination(), False
+    try:
+        with counting("examining", len(asked), True) as show:
+            examine(llm, asked, params, found, is_late=deadline(seconds), progress=show)
+    except KeyboardInterrupt:
+        interrupted = True
+        if not found.drafted:
+            return INTERRUPTED
+    result = report(llm, found, check_pairs(llm))
+    if as_json:
+        print(json.dumps(result))
+    else:
+        show_report(result)
+    if interrupted:
+        print("interrupted: fewer prompts than asked for", file=sys.stderr)
+    return INTERRUPTED if interrupted else 0
+
+
+def show_report(result: dict[str, Any]) -> None:
+    """Print what was found."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    say = console.print
+    measured = result["measured"]
+    plain, bottom = measured["target_seconds"]["1"], measured["floor_seconds"]
+    say(f"[bold]{result['model']}[/bold] with {', '.join(result['drafters']) or 'no drafter'}")
+    against = f", {plain / bottom:.2f} times the floor of {bottom * 1e3:.1f} (weights read once)" if bottom else ""
+    say(f"one token: {plain * 1e3:.1f} ms{against}")
+    say(_curve(result))
+    for name, seconds in measured["draft_steps"].items():
+        say(f"a step of {name}: {seconds * 1e3:.1f} ms, {seconds / plain:.2f} of a plain token")
+    if measured["acceptance"]:
+        say(_acceptance(result))
+    least = result["break_even"]
+    say("break-even acceptance: " + ("none, guesses cannot pay here" if least is None else f"{least:.0%}"))
+    fixed = result["fixed"]
+    if fixed["predicted_speedup"] and fixed["measured_speedup"]:
+        say(
+            f"{fixed['length']} guesses every round: {fixed['predicted_speedup']:.2f}× expected, "
+            f"{fixed['measured_speedup']:.2f}× measured"
+        )
+    if result["controller"]:
+        say(f"controller ({result['control']}): {result['controller']}")
+    for pair in result["pairs"]:
+        same = (
+            "the same tokens"
+            if pair["same"]
+            else f"{pair['first_difference']}; {100 * pair['overlap']:.0f} % in common"
+        )
+        say(f"{pair['draft']} against {pair['target']}: {same}")
+    for line in result["advice"]:
+        say(f"• {line}")
+    say(f"[bold]{result['verdict']}[/bold]")
+
+
+def _curve(result: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("tokens checked")
+    rows = [rows for rows in result["v"] if int(rows) <= 16]
+    for name in rows:
+        table.add_column(name, justify="right")
+    table.add_row("v(M), one = 1", *(f"{result['v'][name]:.2f}" for name in rows))
+    return table
+
+
+def _acceptance(result: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("depth")
+    odds = result["measured"]["acceptance"]
+    for depth in range(1, len(odds) + 1):
+        table.add_column(str(depth), justify="right")
+    table.add_row("right, once its parent was", *(f"{100 * value:.0f} %" for value in odds))
+    return table

@@ -1,0 +1,127 @@
+"""What a doctor measures: the target's forwards, a draft step, how often guesses are right, and the speed with both.
+
+Acceptance is measured at a fixed length, so that every depth is reached; speed the way replies are really made, with
+the controller that was asked for. Both on the same prompts, plain decoding in turn with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from paceline.control.fixed import FixedController
+from paceline.draft.base import NoDrafter
+from paceline.engine.calibrate import measure_forwards, measure_steps
+from paceline.engine.completion import Completion
+from paceline.engine.llm import LLM
+from paceline.model.native import NativeModel
+from paceline.types import Round, SamplingParams
+
+DEPTH = 6  # guesses a round while acceptance is measured
+
+
+@dataclass(slots=True)
+class Examination:
+    """All that was measured; what an interrupted doctor had not come to is empty."""
+
+    target_seconds: dict[int, float] = field(default_factory=dict)
+    step_seconds: dict[str, float] = field(default_factory=dict)
+    floor_seconds: float = 0.0
+    tested: list[int] = field(default_factory=list)  # by depth: guesses whose parent was accepted
+    kept: list[int] = field(default_factory=list)
+    plain: list[Completion] = field(default_factory=list)
+    drafted: list[Completion] = field(default_factory=list)
+    reason: str = ""
+    fixed: list[Completion] = field(default_factory=list)
+
+    @property
+    def acceptance(self) -> list[float]:
+        """By depth, as far as enough was seen of it."""
+        return [kept / tested for kept, tested in zip(self.kept, self.tested, strict=True) if tested >= 5]
+
+    @property
+    def other_seconds(self) -> float:
+        """What a round with drafts takes beside drafting and the target's forward, over what a plain one does."""
+        return max(_other(self.fixed) - _other(self.plain), 0.0)
+
+    def speedup(self, replies: Sequence[Completion]) -> float | None:
+        """Return the measured speed-up of replies over the plain ones, tokens and seconds added up."""
+        pairs = [
+            (plain, other)
+            for plain, other in zip(self.plain, replies, strict=False)
+            if plain.tokens_per_second and other.tokens_per_second
+        ]
+        if not pairs:
+            return None
+        return sum(p.timing.decode_seconds for p, _ in pairs) / sum(o.timing.decode_seconds for _, o in pairs)
+
+
+def examine(
+    llm: LLM,
+    prompts: Sequence[str],
+    params: SamplingParams,
+    found: Examination,
+    *,
+    is_late: Callable[[], bool],
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Fill `found`, prompt by prompt until it is late; at least one prompt."""
+    parts, model = llm.engine.parts, llm.engine.parts.model
+    found.target_seconds = measure_forwards(model)
+    found.step_seconds = measure_steps(parts.drafter, model.spec.vocab)
+    if isinstance(model, NativeModel):
+        found.floor_seconds = floor(llm, model)
+    plain = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
+    fixed = replace(parts, controller=FixedController(DEPTH))
+    for index, prompt in enumerate(prompts):
+        ids = llm.encode(prompt, chat=True)
+        turns = ((plain, found.plain), (fixed, found.fixed), (parts, found.drafted))
+        for way, replies in turns if index % 2 == 0 else reversed(turns):
+            llm.engine.parts = way
+            try:
+                reply = llm.stream(ids, params)
+                rounds = [event.round for event in reply if event.round is not None]
+            finally:
+                llm.engine.parts = parts
+            replies.append(reply.completion)
+            if replies is found.fixed:
+                count(found, rounds)
+        found.reason = parts.controller.reason
+        if progress:
+            progress(index + 1)
+        if is_late():
+            break
+
+
+def count(found: Examination, rounds: Sequence[Round]) -> None:
+    """Add up, by depth, the guesses that were put to the test, and those that were right."""
+    for round in rounds:
+        depths = np.zeros(max(len(round.drafted), len(found.tested)), np.int64)
+        tested, kept = depths.copy(), depths.copy()
+        tested[: len(found.tested)], kept[: len(found.kept)] = found.tested, found.kept
+        for by_depth_tested, by_depth_kept in round.by_source_depth.values():
+            tested[: len(by_depth_tested)] += np.asarray(by_depth_tested) > 0
+            kept[: len(by_depth_kept)] += np.asarray(by_depth_kept) > 0
+        found.tested, found.kept = tested.tolist(), kept.tolist()
+
+
+def floor(llm: LLM, model: NativeModel, repeats: int = 5) -> float:
+    """Return the seconds in which this machine can read the target's weights once, plainly."""
+    from paceline.kernels.native import native, new_pool
+
+    probe = native().ReadProbe(new_pool(llm.config.threads), model.weight_bytes)
+    return float(np.median([probe.read() for _ in range(repeats)]))
+
+
+def _other(replies: Sequence[Completion]) -> float:
+    rounds = sum(max(reply.tally.rounds - 1, 0) for reply in replies)
+    return sum(reply.timing.other_seconds for reply in replies) / rounds if rounds else 0.0
+
+
+def deadline(seconds: float) -> Callable[[], bool]:
+    """Return what says whether the time is up."""
+    ends = perf_counter() + seconds
+    return lambda: perf_counter() > ends

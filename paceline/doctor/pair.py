@@ -1,0 +1,72 @@
+"""Do target and draft speak the same tokens?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.draft.base import Loaded, lookup
+from paceline.draft.translate import ENOUGH, aligned
+from paceline.draft.vocabulary import first_difference, map_tokens
+from paceline.engine.llm import LLM
+from paceline.engine.loading import read_tokenizer
+from paceline.model.cache import PagedCache
+from paceline.model.files import open_model
+from paceline.model.sources import companion, resolve
+from paceline.model.spec import ModelSpec
+from paceline.types import Batch, Forward, Json
+
+
+def check_pair(target: Loaded, draft: Loaded) -> Json:
+    """Compare two vocabularies id by id and by what the tokens stand for.
+
+    `same` says every id means the same text in both; `overlap` is the share of the target's text tokens that the draft
+    has under any id; `through` is how drafts get across: "ids", "tli" (exact, in the common tokens) or "slem" (exact,
+    retokenised text).
+    """
+    ours, theirs = target.tokenizer, draft.tokenizer
+    words = map_tokens(ours, theirs, vocab=target.model.spec.vocab)
+    same = aligned(target, draft) is not None
+    through = "ids" if same else "tli" if words.overlap >= ENOUGH else "slem"
+    return {
+        "target": target.name,
+        "draft": draft.name,
+        "target_tokens": ours.vocab_size,
+        "draft_tokens": theirs.vocab_size,
+        "same": same,
+        "first_difference": None if same else first_difference(target, draft),
+        "overlap": words.overlap,
+        "through": through,
+    }
+
+
+def check_pairs(llm: LLM) -> list[Json]:
+    """Compare the target's vocabulary with that of every draft model that goes by its own name."""
+    pairs = []
+    for name in (part.strip() for part in llm.config.draft.split(",")):
+        known = lookup(name.partition(":")[0]) is not None
+        source = companion(llm.setup.model) if name == "auto" else None if known else name
+        if source is not None:
+            pairs.append(check_pair(llm.target, read_draft(source)))
+    return pairs
+
+
+def read_draft(source: str) -> Loaded:
+    """Return a draft model's tokenizer and shape; its weights are not read."""
+    file = open_model(resolve(source))
+    try:
+        return Loaded(source, Outline(file.spec), read_tokenizer(file), file.spec.context)
+    finally:
+        file.close()
+
+
+class Outline:
+    """A model that has a shape and nothing else."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    def new_cache(self, tokens: int) -> PagedCache:
+        raise NotImplementedError("an outline holds no weights")
+
+    def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
+        raise NotImplementedError("an outline holds no weights")

@@ -1,0 +1,133 @@
+"""From measurements to a verdict, a prediction to hold against the measured speed-up, and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline.control.base import OFF
+from paceline.doctor.measure import Examination
+from paceline.engine.llm import LLM
+from paceline.plan.performance import Choice, Costs, best_chain, break_even, chain, measured_curve
+from paceline.types import Json
+
+SLOW = 1.35  # times the floor: plain decoding has room left
+STEEP = 2.0  # v(4) from which checking is dear
+DEAR = 0.3  # plain tokens a draft step may cost
+
+
+def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
+    """Return all that was found as plain data; `paceline plan --from` reads `measured`."""
+    costs = costs_of(found)
+    acceptance = found.acceptance
+    best = best_chain(acceptance, costs) if acceptance else None
+    measured, fixed = found.speedup(found.drafted), found.speedup(found.fixed)
+    length = round(sum(r.tally.drafted_tokens for r in found.fixed) / max(sum(r.tally.rounds for r in found.fixed), 1))
+    result: Json = {
+        "model": llm.setup.model,
+        "drafters": list(llm.setup.drafters),
+        "verify": llm.setup.verify,
+        "control": llm.setup.control,
+        "threads": llm.config.threads,
+        "measured": {
+            "target_seconds": {str(rows): seconds for rows, seconds in found.target_seconds.items()},
+            "draft_step_seconds": sum(found.step_seconds.values()),
+            "draft_steps": dict(found.step_seconds),
+            "other_seconds": found.other_seconds,
+            "acceptance": acceptance,
+            "floor_seconds": found.floor_seconds,
+        },
+        "v": {str(rows): seconds / found.target_seconds[1] for rows, seconds in found.target_seconds.items()},
+        "plain_tokens_per_second": plain_rate(found),
+        "break_even": break_even(costs),
+        "best_chain": choice(best),
+        "fixed": {
+            "length": length,
+            "predicted_speedup": chain(acceptance, length, costs).speedup if acceptance else None,
+            "measured_speedup": fixed,
+        },
+        "measured_speedup": measured,
+        "controller": found.reason,
+        "pairs": pairs,
+        "prompts": len(found.drafted),
+    }
+    result["verdict"] = verdict(result)
+    result["advice"] = advice(result, found)
+    return result
+
+
+def costs_of(found: Examination) -> Costs:
+    """Return a round's costs in plain tokens, engine included."""
+    curve = measured_curve(sorted(found.target_seconds.items()))
+    plain = found.target_seconds[1]
+    return Costs(sum(found.step_seconds.values()) / plain, curve, found.other_seconds / plain)
+
+
+def plain_rate(found: Examination) -> float | None:
+    """Return tokens per second of plain decoding over all prompts."""
+    tokens = sum(len(reply.token_ids) - 1 for reply in found.plain)
+    seconds = sum(reply.timing.decode_seconds for reply in found.plain)
+    return tokens / seconds if tokens > 0 and seconds > 0 else None
+
+
+def choice(best: Choice | None) -> Json | None:
+    """Return the best fixed length and what the model of performance expects of it."""
+    return None if best is None else {"length": best.nodes, "speedup": best.speedup}
+
+
+def verdict(result: Json) -> str:
+    """Say in one sentence whether speculation is worth it here."""
+    gained = result["measured_speedup"]
+    if not result["drafters"]:
+        return "Nothing drafts: --draft off measures the target alone."
+    if gained is None:
+        return "The replies were too short to tell."
+    who = " and ".join(result["drafters"])
+    if OFF in result["controller"] or gained < 1.03:
+        return f"Not worth it on these prompts: {gained:.2f}× plain decoding with {who}; {result['controller']}."
+    return f"Worth it on these prompts: {gained:.2f}× plain decoding with {who}."
+
+
+def advice(result: Json, found: Examination) -> list[str]:
+    """Say what would make it faster, the most telling first."""
+    said = []
+    v: Mapping[str, float] = result["v"]
+    plain, steps = found.target_seconds[1], found.step_seconds
+    best, fixed = result["best_chain"], result["fixed"]
+    if found.floor_seconds and plain > SLOW * found.floor_seconds:
+        said.append(
+            f"Plain decoding takes {plain / found.floor_seconds:.2f} times what reading the weights takes: other "
+            "programs use the memory or the cores, or there are more threads than cores (--threads)."
+        )
+    if v.get("4", 1.0) > STEEP:
+        said.append(
+            f"Checking four tokens costs {v['4']:.2f} times one: this processor's arithmetic is the limit; short "
+            "drafts and sure ones pay, trees do not."
+        )
+    for name, seconds in steps.items():
+        if seconds > DEAR * plain:
+            said.append(
+                f"A step of {name} costs {seconds / plain:.2f} of a plain token: take a smaller draft, --draft-quant "
+                "q4, or --draft auto, which asks it only where it pays."
+            )
+    if best and not best["length"] and found.acceptance:
+        bar = result["break_even"]
+        wanted = "no acceptance would pay" if bar is None else f"it pays from {bar:.0%} on"
+        said.append(f"The first guess is right {found.acceptance[0]:.0%} of the time; {wanted}: take another draft.")
+    if best and best["length"] and result["control"] == "fixed":
+        said.append(
+            f"The best fixed length is --draft-tokens {best['length']} ({best['speedup']:.2f}×); --control optimal "
+            "finds it."
+        )
+    predicted, measured = fixed["predicted_speedup"], fixed["measured_speedup"]
+    if predicted and measured and abs(predicted / measured - 1) > 0.1:
+        said.append(
+            f"At {fixed['length']} guesses a round {predicted:.2f}× was expected and {measured:.2f}× measured: the "
+            "machine was busy, or times change with the length of the text."
+        )
+    for pair in result["pairs"]:
+        if not pair["same"]:
+            said.append(
+                f"`{pair['draft']}` has another vocabulary ({100 * pair['overlap']:.0f} % in common): its drafts are "
+                "translated, exactly, and fewer are right. A smaller model of the target's family does better."
+            )
+    return said
