@@ -102,13 +102,14 @@ def show_report(result: dict[str, Any]) -> None:
     least = result["break_even"]
     say("break-even acceptance: " + ("none, guesses cannot pay here" if least is None else f"{least:.0%}"))
     fixed = result["fixed"]
-    if fixed["predicted_speedup"] and fixed["measured_speedup"]:
-        say(
-            f"{fixed['length']} guesses every round: {fixed['predicted_speedup']:.2f}× expected, "
-            f"{fixed['measured_speedup']:.2f}× measured"
-        )
+    for what, hoped, gained in (
+        (f"up to {fixed['length']} guesses every round", fixed["predicted_speedup"], fixed["measured_speedup"]),
+        (f"control {result['control']}", result["predicted_speedup"], result["measured_speedup"]),
+    ):
+        if hoped and gained:
+            say(f"{what}: {hoped:.2f}× expected, {gained:.2f}× measured")
     if result["controller"]:
-        say(f"controller ({result['control']}): {result['controller']}")
+        say(f"controller: {result['controller']}")
     for pair in result["pairs"]:
         same = (
             "the same tokens"

@@ -177,9 +177,9 @@ def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
     from paceline.sample.params import validate
 
     lists = {
-        "stop": tuple(options["stop"] or ()),
-        "bad_words": tuple(options["bad_words"] or ()),
-        "logit_bias": tuple(map(_pair, options["logit_bias"] or ())),
+        "stop": tuple(options.get("stop") or ()),
+        "bad_words": tuple(options.get("bad_words") or ()),
+        "logit_bias": tuple(map(_pair, options.get("logit_bias") or ())),
     }
     config = LLMConfig.of(**_of(LLMConfig, options))
     params = SamplingParams(**_of(SamplingParams, {**options, **lists}))

@@ -36,6 +36,7 @@ class Examination:
     drafted: list[Completion] = field(default_factory=list)
     reason: str = ""
     fixed: list[Completion] = field(default_factory=list)
+    rounds: dict[str, list[Round]] = field(default_factory=lambda: {"fixed": [], "drafted": []})  # decoding only
 
     @property
     def acceptance(self) -> list[float]:
@@ -87,8 +88,12 @@ def examine(
             finally:
                 llm.engine.parts = parts
             replies.append(reply.completion)
+            decoding = [round for round in rounds if round.committed][1:]  # the first token counts as prefill
             if replies is found.fixed:
                 count(found, rounds)
+                found.rounds["fixed"] += decoding
+            elif replies is found.drafted:
+                found.rounds["drafted"] += decoding
         found.reason = parts.controller.reason
         if progress:
             progress(index + 1)
