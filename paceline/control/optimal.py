@@ -107,6 +107,8 @@ class OptimalController:
         depth = 0 if self._ledger.is_paused else max(lengths.values())
         if depth and self._is_doubtful(count):
             return [NOTHING] * count
+        # Prices stop who has enough; how deep anybody has been right says how far to let him go.
+        depth = max([depth, *(min(b.start, self._most) for b in self._beliefs.values() if lengths[b.name])])
         step.depth = depth
         budgets = [self._budget(clock, rate, lengths, depth)] * count
         if not self._ledger.is_paused and (waiting := [name for name, length in lengths.items() if not length]):
@@ -240,6 +242,8 @@ class OptimalController:
                 self._allowance.settle(self._wanted, hit=False)
             return
         self.cost.observe(round.rows, verifying)
+        if any(b.is_costly and step.guessed.get(b.name) and b.name not in round.spent for b in self._beliefs.values()):
+            return  # a source read more than it guessed: this round's seconds say nothing of the next one's
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)
         if step.is_open:

@@ -104,7 +104,8 @@ def examine(
 def count(found: Examination, rounds: Sequence[Round]) -> None:
     """Add up, by depth, the guesses that were put to the test, and those that were right."""
     for round in rounds:
-        depths = np.zeros(max(len(round.drafted), len(found.tested)), np.int64)
+        longest = max((len(tested) for tested, _ in round.by_source_depth.values()), default=0)
+        depths = np.zeros(max(longest, len(found.tested)), np.int64)
         tested, kept = depths.copy(), depths.copy()
         tested[: len(found.tested)], kept[: len(found.kept)] = found.tested, found.kept
         for by_depth_tested, by_depth_kept in round.by_source_depth.values():

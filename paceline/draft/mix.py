@@ -48,10 +48,11 @@ class MixDrafter:
         self.spent = {}
         self._proposed = {view.id: _Proposed() for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
+        is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
         slow = [m for m, member in enumerate(self.members) if _price(member, budgets) > 0]
         for m in [*(m for m in range(len(self.members)) if m not in slow), *slow]:
             asked = [i for i in active if m not in slow or self._pays(m, views[i], budgets[i])]
-            if asked:
+            if asked or is_reading:
                 self._ask(m, views, budgets, set(asked))
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
@@ -82,7 +83,11 @@ class MixDrafter:
         takes_time = _price(member, budgets) > 0
         # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
         own = [
-            (budget if takes_time else replace(budget, price=None)) if i in asked else replace(budget, nodes=0, depth=0)
+            replace(budget, depth=0)
+            if budget.nodes and i not in asked
+            else budget
+            if takes_time
+            else replace(budget, price=None)
             for i, budget in enumerate(budgets)
         ]
         for i, draft in enumerate(member.propose(views, own)):

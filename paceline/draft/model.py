@@ -8,7 +8,9 @@ A text longer than its context it reads from the middle on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -90,6 +92,8 @@ class ModelDrafter:
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
                 jobs[i] = job
+            elif budget.nodes == 0 < budget.depth and math.isfinite(budget.step.get(self.name, 0.0)):
+                self._prepare(view, budget)
         if not jobs:
             return [empty_draft(view) for view in views]
         started = perf_counter()
@@ -132,6 +136,15 @@ class ModelDrafter:
         except ContextOverflow:  # others hold the room: this one goes without a guess
             return None
         return Job(view, state.cache, feed, limit, budget.price, step)
+
+    def _prepare(self, view: View, budget: Budget) -> None:
+        """Read a prompt before it is drafted for, so that its first round waits for a step only."""
+        with contextlib.suppress(ContextOverflow):
+            state = self._read(view, min(budget.depth, self.context // 2))
+            rest = view.tokens[state.start + self.cache.length(state.cache) : -1]
+            if len(rest):
+                _, seconds = extend(self.model, self.cache, [state.cache], [rest], wanted=0)
+                self.forward_seconds += seconds
 
     def _read(self, view: View, limit: int) -> _State:
         """Bring the cache to all of a sequence's tokens but the last few."""

@@ -73,7 +73,7 @@ def step(parts: Parts) -> list[Event]:
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
     """Cut a budget to what may still be committed; nothing is drafted while a prompt is being read."""
     if len(sequence) - cache.length(sequence.cache) > 1:
-        return Budget(0, 0)
+        return replace(budget, nodes=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
     return replace(budget, nodes=min(budget.nodes, MOST_NODES) if room else 0, depth=min(budget.depth, room))
 
