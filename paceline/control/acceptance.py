@@ -29,9 +29,15 @@ class Acceptance:
         self._tested = np.zeros(len(self._prior))
         self._kept = np.zeros(len(self._prior))
 
-    def rates(self) -> Probabilities:
-        """Return float64 [buckets], between 0 and 1."""
-        return (self._kept + self._weight * self._prior) / (self._tested + self._weight)
+    def rates(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [buckets], between 0 and 1.
+
+        Args:
+            hope: how many standard errors to add, so that a few wrong guesses do not silence a good source.
+        """
+        count = self._tested + self._weight
+        rates = (self._kept + self._weight * self._prior) / count
+        return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / count), 1.0) if hope else rates
 
     def observe(self, bucket: int, *, kept: bool) -> None:
         """Count one guess whose parent was accepted."""

@@ -25,7 +25,8 @@ from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
-HOPE = 0.25  # standard errors in favour of a source that takes no time
+PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
+HOPE, FREE_HOPE = 1.0, 0.25  # standard errors in favour of a source, so that bad luck at first is not for ever
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
 HOPED = 0.95  # what a probe that needs depth is laid out for
@@ -149,14 +150,17 @@ class OptimalController:
         forward = self.cost.seconds(count * np.arange(1, self._most + 2))
         clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
-        survivals = {b.name: b.survival(hope=0.0 if b.is_costly else HOPE) for b in beliefs}
+        survivals = {b.name: b.survival() for b in beliefs}
+        hopes = {b.name: b.survival(hope=HOPE if b.is_costly else FREE_HOPE) for b in beliefs}
         rate = clock.plain_rate * self._ledger.speedup
         for belief in beliefs:
+            if belief.tried < PROVEN:
+                continue  # hopes set no price
             rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
-        lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+        lengths = {b.name: _length(b, hopes[b.name], clock, rate) for b in beliefs}
         if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
             rate = clock.plain_rate
-            lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+            lengths = {b.name: _length(b, hopes[b.name], clock, rate) for b in beliefs}
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
         self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name]}

@@ -26,6 +26,7 @@ class _Proposed:
     """What each member proposed for a sequence this round, and the union before it was pruned."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     union: Draft | None = None
     agreed: dict[int, int] = field(default_factory=dict)  # node of the union: bin of the strongest belief
 
@@ -57,9 +58,11 @@ class MixDrafter:
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Let every member learn from what it said, kept or not."""
+        """Let every member that was asked learn from what it said, kept or not."""
         proposed = self._proposed.pop(view.id, _Proposed())
         for m, member in enumerate(self.members):
+            if m not in proposed.asked:
+                continue
             own = proposed.drafts.get(m)
             member.observe(view, own or empty_draft(view), verified)
             if own is not None and own.drafted:
@@ -90,6 +93,8 @@ class MixDrafter:
             else replace(budget, price=None)
             for i, budget in enumerate(budgets)
         ]
+        for i in asked:
+            self._proposed[views[i].id].asked.add(m)
         for i, draft in enumerate(member.propose(views, own)):
             if draft.drafted:
                 self._proposed[views[i].id].drafts[m] = draft
@@ -103,7 +108,7 @@ class MixDrafter:
         free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1][: budget.nodes]
         _, without = worth(free, budget.price)
         depth = min(budget.nodes, budget.depth, DEEPEST)
-        chain = np.cumprod(self._expected[m].rates()[:depth], dtype=np.float64)
+        chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
         by_depth = self._by_depth(view, depth)
         step = _price(self.members[m], [budget])
         best = max(

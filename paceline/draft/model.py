@@ -18,7 +18,7 @@ from time import perf_counter
 import numpy as np
 
 from paceline.draft.base import empty_draft
-from paceline.draft.chain import BINS, DEPTHS, RANKS, Confidence, Guesses
+from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
 from paceline.draft.head import Head
@@ -124,10 +124,13 @@ class ModelDrafter:
     # ---- reading
 
     def _job(self, view: View, budget: Budget) -> Job | None:
-        """Read all but the end of a text; return what is to be drafted, if that pays and finds room."""
+        """Read all but the end of a text; return what is to be drafted, if that is wanted and finds room.
+
+        Whether to begin is for who set the budget to say: whoever never begins never learns that he should.
+        """
         limit = min(budget.nodes, budget.depth, self.context // 2)
         step = budget.step.get(self.name, 0.0)
-        if not self.confidence.rates().pays(0, 1.0, BINS, budget.price, step, limit):
+        if not math.isfinite(step):
             return None
         try:
             state = self._read(view, limit)

@@ -30,7 +30,7 @@ from paceline.model.sources import models_folder
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
 VERSION = 1
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
 SURE = 8  # rows that are measured as long as there is time; more only if
 LARGE = 0.25  # of the time left is enough for them
 TEXT = 64  # tokens in the cache meanwhile
