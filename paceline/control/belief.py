@@ -20,6 +20,7 @@ FADE = 0.997  # of a depth's weight with each round, so that one given up is tri
 SHRINK = 3.0  # observations that the source's own average is worth at each depth
 DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
 REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
+SILENT = 0.1  # share of rounds: about 25 in a row without a guess
 WINDOW = 9  # rounds that a step's seconds are the median of
 
 
@@ -52,6 +53,11 @@ class Belief:
     @property
     def is_costly(self) -> bool:
         return bool(self._steps)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it takes no time and hardly ever has anything to guess: then it is not waited for."""
+        return not self.is_costly and self.share < SILENT
 
     @property
     def start(self) -> int:

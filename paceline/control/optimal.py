@@ -70,6 +70,7 @@ class OptimalController:
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._nodes = 0.0  # drafted by a sequence in a round of late
         self._read: dict[int, int] = {}  # by sequence: its length when it was last drafted for
+        self._heard = set[int]()  # sequences with a prediction that everybody was asked about
         self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
         self._knows_plain = self._has_moved = False
         self._since_check = BETWEEN
@@ -100,6 +101,10 @@ class OptimalController:
         self._step = step = _Step(count)
         if not count or not self._most or not self._beliefs:
             return [NOTHING] * count
+        predicted = {view.id for view in views if view.prediction is not None}
+        if predicted - self._heard:
+            self._hear_all()
+        self._heard = predicted
         if not self._is_settled(count):
             self._decide(count)
         elif self._allowance.seconds < self._cheapest:
@@ -108,12 +113,12 @@ class OptimalController:
         depth = 0 if self._ledger.is_paused else max(lengths.values())
         if depth and self._is_doubtful(count):
             return [NOTHING] * count
-        # Prices stop who has enough; how deep anybody has been right says how far to let him go.
-        depth = max([depth, *(min(b.start, self._most) for b in self._beliefs.values() if lengths[b.name])])
+        if depth:  # prices stop who has enough; how deep anybody has been right says how far to let him go
+            depth = max([depth, *(min(b.start, self._most) for b in self._beliefs.values() if lengths[b.name])])
         step.depth = depth
         budgets = [self._budget(clock, rate, lengths, depth)] * count
-        if not self._ledger.is_paused and (waiting := [name for name, length in lengths.items() if not length]):
-            self._probe(waiting, views, budgets, clock)
+        if not self._ledger.is_paused and self._probes:
+            self._probe(list(self._probes), views, budgets, clock)
         step.is_open = any(budget.nodes for budget in budgets)
         if step.is_open:
             drafted = zip(views, budgets, strict=True)
@@ -140,6 +145,12 @@ class OptimalController:
 
     # ---- before a round
 
+    def _hear_all(self) -> None:
+        """Let those speak who had nothing to say so far: this request brings something that others did not."""
+        for belief in self._beliefs.values():
+            belief.share = max(belief.share, 0.5)
+        self._decided = HOLDS
+
     def _is_settled(self, count: int) -> bool:
         """Whether nothing was drafted since it was decided to draft nothing: then that holds for some rounds."""
         self._decided += 1
@@ -157,13 +168,13 @@ class OptimalController:
             if belief.tried < PROVEN:
                 continue  # hopes set no price
             rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
-        lengths = {b.name: _length(b, hopes[b.name], clock, rate) for b in beliefs}
+        lengths = {b.name: 0 if b.is_silent else _length(b, hopes[b.name], clock, rate) for b in beliefs}
         if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
             rate = clock.plain_rate
-            lengths = {b.name: _length(b, hopes[b.name], clock, rate) for b in beliefs}
+            lengths = {b.name: 0 if b.is_silent else _length(b, hopes[b.name], clock, rate) for b in beliefs}
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
-        self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name]}
+        self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name] and not b.is_silent}
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
         self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)

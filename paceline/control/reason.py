@@ -34,9 +34,13 @@ def explain(outlook: Outlook) -> str:
     if outlook.ledger.is_paused:
         return f"{OFF} for a while: with it, decoding ran at {outlook.ledger.loss:.2f} of its plain speed"
     on = [name for name, length in outlook.lengths.items() if length]
-    off = [_refusal(outlook, clock, name) for name, length in outlook.lengths.items() if not length]
+    off = [
+        _refusal(outlook, clock, name)
+        for name, length in outlook.lengths.items()
+        if not length and not outlook.beliefs[name].is_silent
+    ]
     if not on:
-        return f"{OFF}: {'; '.join(off)}"
+        return f"{OFF}: {'; '.join(off) or 'nobody has anything to guess'}"
     deepest = max(on, key=lambda name: outlook.lengths[name])
     return "; ".join([_choice(outlook, clock, deepest), *(f"without {text}" for text in off)])
 

@@ -1,0 +1,199 @@
+"""The audit passes what is right and catches a fault in a verifier, a draft law, the cache and the penalties."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import paceline.verify.coupled as coupled
+from paceline.audit.audit import Audit, audit
+from paceline.audit.forced import first_difference
+from paceline.audit.lawcheck import check
+from paceline.audit.prompts import OURS, read
+from paceline.cli.main import run
+from paceline.control.fixed import FixedController
+from paceline.draft.model import ModelDrafter
+from paceline.engine.engine import Engine
+from paceline.engine.llm import LLM
+from paceline.engine.sequence import Request
+from paceline.errors import UsageError
+from paceline.model.cache import PagedCache
+from paceline.testing import ByteTokenizer, TinyModel
+from paceline.types import SamplingParams, Verdict, View
+from paceline.verify.coupled import CoupledVerifier
+from paceline.verify.tree import RejectionVerifier
+
+REPEATING = "Repeat: a b c d a b c d a b c d a b c d a b c d"
+SHORT = SamplingParams(max_tokens=20, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    return LLM("smollm2-135m", draft="ngram", control="fixed", draft_tokens=4, context=256)
+
+
+def examine(llm, params=SHORT, prompts=(REPEATING,)):
+    return audit(llm, prompts, params, law_seconds=0)
+
+
+def test_what_is_right_passes(llm):
+    found = examine(llm)
+    assert found.passed
+    assert found.finished
+    said = found.to_json()
+    assert said["drafted"] > 0
+    assert said["replies"] == 2
+    assert said["differences"] == []
+
+
+class EmitsTheDraft(CoupledVerifier):
+    """Fault: the refused guess goes out."""
+
+    def verify(self, draft, logits, view):
+        verdict = super().verify(draft, logits, view)
+        children = draft.tree.children(verdict.nodes[-1] if verdict.nodes else 0)
+        return Verdict(verdict.nodes, int(draft.tree.tokens[children[0]])) if children else verdict
+
+
+def test_a_fault_in_the_verifier_is_caught_with_place_tokens_and_margin(llm):
+    parts = llm.engine.parts
+    llm.engine.parts = replace(parts, verifier=EmitsTheDraft())
+    try:
+        found = examine(llm)
+    finally:
+        llm.engine.parts = parts
+    assert not found.passed
+    (one, *_) = [one for one in found.compared if one.forced]
+    assert one.forced.verdict == "bug"
+    assert one.forced.margin > 0
+    assert one.forced.wanted != one.forced.got
+    assert one.plain.position == one.forced.position
+
+
+def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
+    commit = PagedCache.commit
+
+    def careless(self, sequence, nodes, tokens):
+        nodes = list(nodes)
+        if 1 < len(nodes) < 6:  # after a verification: one slot too far
+            nodes = [*nodes[:-1], nodes[-1] - 1]
+        commit(self, sequence, nodes, tokens)
+
+    monkeypatch.setattr(PagedCache, "commit", careless)
+    assert not examine(llm).passed
+
+
+def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
+    real = coupled.draw
+
+    def forgetful(logits, view, path=()):
+        """Fault: penalties do not see the drafted path."""
+        behind = View(view.id, np.concatenate([view.tokens[: len(view.tokens)], np.zeros(0, np.int32)]), view.params)
+        return real(logits, replace(behind, prompt_length=len(view.tokens), ends=view.ends), path)
+
+    params = replace(SHORT, frequency_penalty=0.6)
+    assert examine(llm, params).passed
+    monkeypatch.setattr(coupled, "draw", forgetful)
+    assert not examine(llm, params).passed
+
+
+# ---- the law
+
+
+def pairs_of(model, drafter, verifier):
+    """Return what draws pairs of tokens through a whole engine."""
+    tokenizer = ByteTokenizer.letters(model.spec.vocab)
+    engine = Engine(model, tokenizer, drafter, FixedController(2), verifier, context=64, slots=16)
+    ids = iter(range(10**6))
+
+    def draw_pairs(params, seeds):
+        requests = [Request(next(ids), [0, 1, 2], replace(params, seed=seed)) for seed in seeds]
+        said = {request.id: [] for request in requests}
+        for request in requests:
+            engine.add(request)
+        for event in engine.run():
+            said[event.request] += event.tokens
+        return list(said.values())
+
+    return draw_pairs
+
+
+class Lying(ModelDrafter):
+    """Fault: says that it drew from another law than it did."""
+
+    def propose(self, views, budgets):
+        drafts = super().propose(views, budgets)
+        return [replace(d, laws={n: np.full(len(law), 1 / len(law)) for n, law in d.laws.items()}) for d in drafts]
+
+
+@pytest.mark.parametrize(("kind", "passes"), [(ModelDrafter, True), (Lying, False)])
+def test_a_drafters_lie_about_its_law_is_caught(kind, passes):
+    model = TinyModel(6, reach=2, seed=1)
+    drafter = kind(TinyModel(6, reach=2, seed=9), context=64, draws="chain")
+    view = View(0, np.array([0, 1, 2], np.int32), SamplingParams(), 3)
+    found = check(
+        pairs_of(model, drafter, RejectionVerifier()), model, view, is_late=lambda: False, most=1200 if passes else 2400
+    )
+    assert found.passed == passes, found
+    assert found.draws >= 1200
+    assert 0 < found.visible < 0.5
+
+
+# ---- parts
+
+
+def test_a_text_of_another_seed_is_no_text_of_this_one(llm):
+    ids = llm.encode(REPEATING, chat=True)
+    params = replace(SHORT, temperature=1.0, seed=1)
+    said = llm.generate(ids, params).token_ids
+    view = View(0, np.array(ids, np.int32), params, len(ids), frozenset())
+    model = llm.engine.parts.model
+    assert first_difference(model, view, said) is None
+    other = replace(view, params=replace(params, seed=2))
+    assert first_difference(model, other, said).verdict == "bug"
+    assert first_difference(model, other, said, is_keyed=False) is None, "possible all the same"
+
+
+def test_an_interrupted_audit_keeps_what_it_has(llm):
+    found = Audit({})
+
+    def stop(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(llm, [REPEATING] * 3, SHORT, law_seconds=0, found=found, progress=stop)
+    assert len(found.compared) == 2
+    assert not found.finished
+
+
+@pytest.mark.parametrize(("text", "prompts"), [
+    ("one\n\ntwo\n", ["one", "two"]), ('["a\\nb", "c"]', ["a\nb", "c"]), ("[x", None), ("[1]", None), ("\n \n", None),
+])  # fmt: skip
+def test_prompts_come_one_a_line_or_as_a_list(text, prompts, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_text(text)
+    if prompts is None:
+        with pytest.raises(UsageError, match="prompts"):
+            read(file)
+    else:
+        assert read(file) == prompts
+
+
+def test_our_prompts_are_twenty_different_ones():
+    assert len(set(OURS)) == 20
+
+
+def test_the_command_says_it_and_ends_with_its_code(tmp_path, capsys):
+    file = tmp_path / "prompts"
+    file.write_text(REPEATING)
+    call = ["audit", "--draft", "ngram", "--max-tokens", "12", "--prompts", str(file), "--law-seconds", "0.2"]
+    assert run([*call, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["passed"]
+    assert said["law"]["draws"] > 0
+    assert run(call) == 0
+    assert "PASSED" in capsys.readouterr().out
+    assert run(["audit", "--prompts", str(tmp_path / "none")]) == 2
+    assert "cannot read" in capsys.readouterr().err
