@@ -26,7 +26,8 @@ from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
 PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
-HOPE, FREE_HOPE = 1.0, 0.25  # standard errors in favour of a source, so that bad luck at first is not for ever
+YOUNG = 8  # guesses put to the test until which a source may hope
+HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
 HOPED = 0.95  # what a probe that needs depth is laid out for
@@ -113,8 +114,6 @@ class OptimalController:
         depth = 0 if self._ledger.is_paused else max(lengths.values())
         if depth and self._is_doubtful(count):
             return [NOTHING] * count
-        if depth:  # prices stop who has enough; how deep anybody has been right says how far to let him go
-            depth = max([depth, *(min(b.start, self._most) for b in self._beliefs.values() if lengths[b.name])])
         step.depth = depth
         budgets = [self._budget(clock, rate, lengths, depth)] * count
         if not self._ledger.is_paused and self._probes:
@@ -161,17 +160,16 @@ class OptimalController:
         forward = self.cost.seconds(count * np.arange(1, self._most + 2))
         clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
-        survivals = {b.name: b.survival() for b in beliefs}
-        hopes = {b.name: b.survival(hope=HOPE if b.is_costly else FREE_HOPE) for b in beliefs}
+        survivals = {b.name: b.survival(hope=0.0 if b.is_costly else FREE_HOPE) for b in beliefs}
         rate = clock.plain_rate * self._ledger.speedup
         for belief in beliefs:
             if belief.tried < PROVEN:
                 continue  # hopes set no price
             rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
-        lengths = {b.name: 0 if b.is_silent else _length(b, hopes[b.name], clock, rate) for b in beliefs}
+        lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
         if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
             rate = clock.plain_rate
-            lengths = {b.name: 0 if b.is_silent else _length(b, hopes[b.name], clock, rate) for b in beliefs}
+            lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
         self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name] and not b.is_silent}
@@ -293,10 +291,17 @@ class OptimalController:
 
 def _length(belief: Belief, survival: Probabilities, clock: Clock, rate: float) -> int:
     """Return how deep a source pays; not deeper than it may start with, if so much pays as well."""
+    if belief.is_silent:
+        return 0
     gain = gains(survival, belief.step_seconds, clock, rate)
     best, start = int(gain.argmax()), belief.start + 1
     if gain[best] < LEAST * clock.sequences:
-        return 0
+        if belief.tried >= YOUNG:
+            return 0
+        hoped = gains(
+            belief.survival(hope=HOPE)[:1], belief.step_seconds, replace(clock, forward=clock.forward[:2]), rate
+        )
+        return int(hoped[-1] > LEAST * clock.sequences)
     if best >= start and gain[:start].max() > 0:
         return int(gain[:start].argmax())
     return best

@@ -2,25 +2,28 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import paceline.verify.coupled as coupled
-from paceline.audit.audit import Audit, audit
+from paceline.audit.audit import Audit, audit, reply
 from paceline.audit.forced import first_difference
 from paceline.audit.lawcheck import check
 from paceline.audit.prompts import OURS, read
 from paceline.cli.main import run
 from paceline.control.fixed import FixedController
+from paceline.draft.base import empty_draft
 from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.llm import LLM
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.model.cache import PagedCache
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import SamplingParams, Verdict, View
+from paceline.types import Draft, SamplingParams, TokenTree, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import RejectionVerifier
 
@@ -71,17 +74,47 @@ def test_a_fault_in_the_verifier_is_caught_with_place_tokens_and_margin(llm):
     assert one.plain.position == one.forced.position
 
 
+class Beside(NgramDrafter):
+    """Guesses the right tokens behind a wrong one beside each first, so that a path must be gathered in the cache."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def propose(self, views, budgets):
+        drafts = []
+        for view, budget in zip(views, budgets, strict=True):
+            right = self.text[len(view.tokens) : len(view.tokens) + min(2, budget.depth)]
+            if budget.nodes < 3 or len(right) < 2:
+                drafts.append(empty_draft(view))
+                continue
+            tokens = np.array([view.tokens[-1], (right[0] + 1) % 1000, *right], np.int32)
+            tree = TokenTree(tokens, np.array([-1, 0, 0, 2], np.int32))
+            drafts.append(Draft(tree, np.ones(4, np.float32), np.zeros(4, np.int8)))
+        return drafts
+
+
 def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
-    commit = PagedCache.commit
+    ids = llm.encode(REPEATING, chat=True)
+    parts, commit = llm.engine.parts, PagedCache.commit
+    answer = [*ids, *reply(llm, ids, SHORT, plain=True).token_ids]
 
     def careless(self, sequence, nodes, tokens):
-        nodes = list(nodes)
-        if 1 < len(nodes) < 6:  # after a verification: one slot too far
-            nodes = [*nodes[:-1], nodes[-1] - 1]
-        commit(self, sequence, nodes, tokens)
+        """Fault: the refused guess's keys and values stay where the accepted one's belong."""
+        store = self.store
+        self.store = SimpleNamespace(pages=store.pages, copy_page=store.copy_page, copy_tokens=lambda source, to: None)
+        try:
+            commit(self, sequence, nodes, tokens)
+        finally:
+            self.store = store
 
-    monkeypatch.setattr(PagedCache, "commit", careless)
-    assert not examine(llm).passed
+    llm.engine.parts = replace(parts, drafter=Beside(answer))
+    try:
+        assert examine(llm).passed
+        monkeypatch.setattr(PagedCache, "commit", careless)
+        assert not examine(llm).passed
+    finally:
+        llm.engine.parts = parts
 
 
 def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
