@@ -71,7 +71,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
     Args:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
         settings: what is left out takes its default from `paceline.config.LLMConfig`.
-            draft: "off", "auto", "ngram", or a smaller model to draft with.
+            draft: "off", "auto", "ngram", "suffix", …, a smaller model to draft with, or several with commas between.
             draft_tokens: how many tokens are guessed per round at most, 0 to 64.
             control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
                 "confidence".

@@ -46,9 +46,10 @@ Context = Annotated[
 Draft = Annotated[
     str,
     typer.Option(
-        help="Who guesses: off, ngram or suffix (look the text up in itself; suffix:FILE in earlier replies too, which "
-        "it keeps there), recycle, predicted (see --prediction), lookahead, auto (for now ngram), or a smaller model, "
-        "named like --model.",
+        help="Who guesses: auto (a mix of all that is there), off, ngram or suffix (look the text up in itself; "
+        "suffix:FILE in earlier replies too, which it keeps there), recycle, predicted (see --prediction), lookahead; a "
+        "smaller model, named like --model; staged:SRC, self, ensemble:A+B, branches:A+B; best_of:SRC (lossy); several "
+        "with commas between.",
         metavar="SRC",
         rich_help_panel=_DRAFT,
     ),

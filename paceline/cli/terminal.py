@@ -17,6 +17,7 @@ from typing import Any, Protocol, TextIO
 
 OFF, DIM = "\x1b[0m", "\x1b[2m"
 ERASE_LINE = "\r\x1b[2K"
+_LOOKED_UP = ("ngram", "suffix", "corpus", "recycle", "predicted", "lookahead")
 _GREEN, _CYAN = "\x1b[32m", "\x1b[36m"
 
 # A model may write anything; on a terminal its control characters are shown, never obeyed.
@@ -37,7 +38,7 @@ def is_coloured(stream: TextIO) -> bool:
 
 def colour_of(source: str) -> str:
     """Return the colour of a drafter: green for a look-up in the text, cyan for a model, none for the target itself."""
-    return _GREEN if source == "ngram" else _CYAN if source else ""
+    return _GREEN if source in _LOOKED_UP else _CYAN if source else ""
 
 
 def visible(text: str) -> str:
