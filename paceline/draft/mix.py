@@ -46,7 +46,9 @@ class MixDrafter:
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a tree for each sequence; see `Drafter.propose`."""
-        self.spent = {}
+        self.spent, self._proposed = {}, {}
+        if not any(budget.depth for budget in budgets):
+            return [empty_draft(view) for view in views]
         self._proposed = {view.id: _Proposed() for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
@@ -59,7 +61,9 @@ class MixDrafter:
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Let every member that was asked learn from what it said, kept or not."""
-        proposed = self._proposed.pop(view.id, _Proposed())
+        proposed = self._proposed.pop(view.id, None)
+        if proposed is None:
+            return
         for m, member in enumerate(self.members):
             if m not in proposed.asked:
                 continue
