@@ -242,7 +242,7 @@ class OptimalController:
     # ---- after a round
 
     def _settle(self, step: _Step, round: Round) -> None:
-        for name, belief in self._beliefs.items() if step.is_open else ():
+        for name, belief in self._beliefs.items():
             belief.took(round.spent.get(name))
             if step.depth and belief.is_on:
                 belief.had(step.guessed.get(name, 0) / step.sequences)
