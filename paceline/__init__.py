@@ -76,7 +76,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
             control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
                 "confidence".
             verify: how guesses are checked: "coupled", "rejection", "block", "tree" or "greedy_tree"; lossy: "typical"
-                or "lenient:0.8". All but the first repeat a seed under control="fixed" only.
+                or "lenient:0.8". With the first alone a seed repeats whatever is drafted.
             threads: None is one per usable core.
             context: tokens that prompt and reply share; None is the model's own, at most 8192.
             quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.

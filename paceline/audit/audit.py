@@ -13,6 +13,7 @@ from paceline.audit.lawcheck import LawCheck, check
 from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter
 from paceline.engine.completion import Completion
+from paceline.engine.edits import edits_of
 from paceline.engine.llm import LLM
 from paceline.types import Json, SamplingParams, View
 
@@ -132,7 +133,7 @@ def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float) -> 
     speculated = reply(llm, ids, params, plain=False)
     verifier = llm.engine.parts.verifier
     ends = frozenset() if params.ignore_eos else llm.tokenizer.eos_ids
-    view = View(0, np.array(ids, np.int32), params, len(ids), ends)
+    view = View(0, np.array(ids, np.int32), params, len(ids), ends, edits=edits_of(params, llm.tokenizer))
     is_keyed = params.is_greedy or verifier.reproducible
     parted = None
     if is_keyed:

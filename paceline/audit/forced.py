@@ -13,6 +13,8 @@ import numpy as np
 
 from paceline.model.base import Model
 from paceline.model.flatten import CHUNK, SLACK, flatten
+from paceline.sample.adjust import adjust
+from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.draw import draw
 from paceline.sample.law import law
 from paceline.types import Floats, Json, TokenTree, View
@@ -79,16 +81,15 @@ def first_difference(
         wanted = draw(row, view, here)
         if wanted != got:
             margin = margin_of(row, view, here, wanted, int(got))
-            return Difference(position, wanted, int(got), margin, "tie" if margin <= tolerance else "bug")
+            return Difference(position, wanted, int(got), margin, "tie" if abs(margin) <= tolerance else "bug")
     return None
 
 
 def margin_of(row: Floats, view: View, path: Sequence[int], wanted: int, got: int) -> float:
     """Return by how much `wanted` beats `got` in the draw's scores; infinite if `got` cannot be drawn at all."""
     if view.params.is_greedy:
-        return float(row[wanted]) - float(row[got])
-    from paceline.sample.dice import Stream, gumbel, words
-
+        changed = adjust(row, view, path)
+        return float(changed[wanted]) - float(changed[got])
     chosen = law(row, view, path)
     noise = gumbel(words(view.params.seed, Stream.GUMBEL, len(view.tokens) + len(path), chosen.ids))
     scores = dict(zip(chosen.ids.tolist(), (chosen.scores + noise).tolist(), strict=True))

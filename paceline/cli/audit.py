@@ -40,7 +40,7 @@ def audit(
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
-    max_tokens: o.MaxTokens = 64,
+    max_tokens: o.MaxTokens = 40,
     top_k: o.TopK = o.PARAMS.top_k,
     top_p: o.TopP = o.PARAMS.top_p,
     min_p: o.MinP = o.PARAMS.min_p,
@@ -54,7 +54,7 @@ def audit(
     ] = None,
     law_seconds: Annotated[
         float, typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0)
-    ] = 20.0,
+    ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:
     """Prove that speculation changes nothing on this machine, with this pair.

@@ -74,7 +74,7 @@ Verify = Annotated[
     str,
     typer.Option(
         help=f"How guesses are checked: {', '.join(VERIFIERS)}. "
-        "All but coupled repeat a seed under --control fixed only; typical and lenient are lossy.",
+        "With coupled alone a seed repeats whatever is drafted; typical and lenient are lossy.",
         metavar="MODE",
         rich_help_panel=_DRAFT,
     ),

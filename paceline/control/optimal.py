@@ -33,6 +33,7 @@ BETWEEN = 128  # rounds between two such checks
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
+HOLDS_ON = 4  # rounds for which a decision to draft so much holds, once enough is known
 HOLDS = 16  # rounds for which a decision to draft nothing holds
 
 
@@ -130,7 +131,8 @@ class OptimalController:
         for name, (tested, kept) in round.by_source_depth.items():
             belief = self._beliefs.get(name)
             if belief is not None:
-                self._decided = HOLDS
+                if not self._lengths.get(name):
+                    self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
                 step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
                 step.kept += int(kept.sum()) if name == step.probed else 0
@@ -151,9 +153,13 @@ class OptimalController:
         self._decided = HOLDS
 
     def _is_settled(self, count: int) -> bool:
-        """Whether nothing was drafted since it was decided to draft nothing: then that holds for some rounds."""
+        """Whether a decision still holds: for long if nothing was drafted since, else for a few rounds."""
         self._decided += 1
-        return self._decided < HOLDS and self._clock.sequences == count and not any(self._lengths.values())
+        if self._clock.sequences != count:
+            return False
+        if any(self._lengths.values()):
+            return self._decided < (HOLDS_ON if min(b.tried for b in self._beliefs.values() if b.is_on) > 32 else 1)
+        return self._decided < HOLDS
 
     def _decide(self, count: int) -> None:
         """Find the rate to be had, in tokens per second, and how deep each source pays at that rate, if at all."""

@@ -1,7 +1,8 @@
 """What a doctor measures: the target's forwards, a draft step, how often guesses are right, and the speed with both.
 
 Acceptance is measured at a fixed length, so that every depth is reached; speed the way replies are really made, with
-the controller that was asked for. Both on the same prompts, plain decoding in turn with them.
+the controller that was asked for. Each on every other prompt, in turn with plain decoding: a drafter that keeps what
+it saw must not be asked the same twice.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Examination:
     tested: list[int] = field(default_factory=list)  # by depth: guesses whose parent was accepted
     kept: list[int] = field(default_factory=list)
     plain: list[Completion] = field(default_factory=list)
-    drafted: list[Completion] = field(default_factory=list)
+    drafted: list[tuple[Completion, Completion]] = field(default_factory=list)  # plain, and as asked for
+    fixed: list[tuple[Completion, Completion]] = field(default_factory=list)  # plain, and at a fixed length
     reason: str = ""
-    fixed: list[Completion] = field(default_factory=list)
     rounds: dict[str, list[Round]] = field(default_factory=lambda: {"fixed": [], "drafted": []})  # decoding only
 
     @property
@@ -46,18 +47,15 @@ class Examination:
     @property
     def other_seconds(self) -> float:
         """What a round with drafts takes beside drafting and the target's forward, over what a plain one does."""
-        return max(_other(self.fixed) - _other(self.plain), 0.0)
+        return max(_other([reply for _, reply in self.fixed]) - _other(self.plain), 0.0)
 
-    def speedup(self, replies: Sequence[Completion]) -> float | None:
-        """Return the measured speed-up of replies over the plain ones, tokens and seconds added up."""
-        pairs = [
-            (plain, other)
-            for plain, other in zip(self.plain, replies, strict=False)
-            if plain.tokens_per_second and other.tokens_per_second
-        ]
-        if not pairs:
-            return None
-        return sum(p.timing.decode_seconds for p, _ in pairs) / sum(o.timing.decode_seconds for _, o in pairs)
+
+def speedup(replies: Sequence[tuple[Completion, Completion]]) -> float | None:
+    """Return the measured speed-up of pairs of a plain and another reply, seconds added up; None if there are none."""
+    pairs = [(plain, other) for plain, other in replies if plain.tokens_per_second and other.tokens_per_second]
+    if not pairs:
+        return None
+    return sum(p.timing.decode_seconds for p, _ in pairs) / sum(o.timing.decode_seconds for _, o in pairs)
 
 
 def examine(
@@ -79,21 +77,21 @@ def examine(
     fixed = replace(parts, controller=FixedController(DEPTH))
     for index, prompt in enumerate(prompts):
         ids = llm.encode(prompt, chat=True)
-        turns = ((plain, found.plain), (fixed, found.fixed), (parts, found.drafted))
-        for way, replies in turns if index % 2 == 0 else reversed(turns):
-            llm.engine.parts = way
+        name, way = ("drafted", parts) if index % 2 == 0 else ("fixed", fixed)
+        said: dict[str, tuple[Completion, list[Round]]] = {}
+        for which in (("plain", plain), (name, way))[:: 1 if index % 4 < 2 else -1]:
+            llm.engine.parts = which[1]
             try:
                 reply = llm.stream(ids, params)
                 rounds = [event.round for event in reply if event.round is not None]
             finally:
                 llm.engine.parts = parts
-            replies.append(reply.completion)
-            decoding = [round for round in rounds if round.committed][1:]  # the first token counts as prefill
-            if replies is found.fixed:
-                count(found, rounds)
-                found.rounds["fixed"] += decoding
-            elif replies is found.drafted:
-                found.rounds["drafted"] += decoding
+            said[which[0]] = reply.completion, rounds
+        (before, _), (reply_, rounds) = said["plain"], said[name]
+        found.plain.append(before)
+        (found.drafted if name == "drafted" else found.fixed).append((before, reply_))
+        found.rounds[name] += [round for round in rounds if round.committed][1:]  # the first token counts as prefill
+        count(found, rounds)
         found.reason = parts.controller.reason
         if progress:
             progress(index + 1)

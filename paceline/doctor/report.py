@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paceline.control.base import OFF
-from paceline.doctor.measure import DEPTH, Examination
+from paceline.doctor.measure import DEPTH, Examination, speedup
 from paceline.engine.llm import LLM
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
 from paceline.types import Json, Round
@@ -20,7 +20,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
     costs = costs_of(found)
     acceptance = found.acceptance
     best = best_chain(acceptance, costs) if acceptance else None
-    measured, fixed = found.speedup(found.drafted), found.speedup(found.fixed)
+    measured, fixed = speedup(found.drafted), speedup(found.fixed)
     result: Json = {
         "model": llm.setup.model,
         "drafters": list(llm.setup.drafters),
@@ -48,7 +48,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
         "measured_speedup": measured,
         "controller": found.reason,
         "pairs": pairs,
-        "prompts": len(found.drafted),
+        "prompts": len(found.plain),
     }
     result["verdict"] = verdict(result)
     result["advice"] = advice(result, found)

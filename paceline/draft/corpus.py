@@ -58,7 +58,7 @@ class Corpus:
         if capacity < 2:
             raise UsageError(f"a corpus must hold at least 2 tokens, got a capacity of `{capacity}`")
         self.capacity, self.path, self._tokenizer = capacity, path, tokenizer
-        self._vocab = tokenizer.vocab_size
+        self.vocab = tokenizer.vocab_size
         self._digest = hashlib.sha256(tokenizer.tokens_digest().encode()).digest()
         self._generations = [_Generation()]  # the younger one first
         self._unsaved = list[Ints]()
@@ -104,8 +104,8 @@ class Corpus:
         text = np.array(tokens, np.int32)  # a copy: the caller's may change
         if len(text) == 0:
             return
-        if text.ndim != 1 or text.min() < 0 or text.max() >= self._vocab:
-            raise UsageError(f"a corpus takes token ids from 0 to {self._vocab - 1}, got `{text.min()}…{text.max()}`")
+        if text.ndim != 1 or text.min() < 0 or text.max() >= self.vocab:
+            raise UsageError(f"a corpus takes token ids from 0 to {self.vocab - 1}, got `{text.min()}…{text.max()}`")
         self._keep(text)
         self._unsaved.append(text)
 
@@ -167,7 +167,7 @@ class Corpus:
         texts = self.texts
         lengths = np.array([len(text) for text in texts], "<u4")
         tokens = np.concatenate([*texts, np.zeros(0, np.int32)]).astype("<i4")
-        header = HEADER.pack(MAGIC, VERSION, self._vocab, self._digest, len(texts), len(tokens))
+        header = HEADER.pack(MAGIC, VERSION, self.vocab, self._digest, len(texts), len(tokens))
         body = header + lengths.tobytes() + tokens.tobytes()
         return body + hashlib.sha256(body).digest()
 
@@ -185,9 +185,9 @@ class Corpus:
             )
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
             raise ModelFileError(f"corpus `{path}` is damaged: its checksum does not fit", hint=_HINT)
-        if (vocab, digest) != (self._vocab, self._digest):
+        if (vocab, digest) != (self.vocab, self._digest):
             raise VocabMismatch(
-                f"corpus `{path}` is of another tokenizer, of {vocab} tokens, than the model's of {self._vocab}",
+                f"corpus `{path}` is of another tokenizer, of {vocab} tokens, than the model's of {self.vocab}",
                 hint="keep one corpus for each family of models",
             )
         lengths = np.frombuffer(data, "<u4", count, HEADER.size).astype(np.int64)

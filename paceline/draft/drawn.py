@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from paceline.draft.chain import Guesses, Rates
 from paceline.draft.steps import Job, Pick, Progress, Row
-from paceline.sample.drawn import draw_children
+from paceline.sample.drawn import Children, draw_children
 from paceline.sample.law import law
-from paceline.types import Draws, Probabilities
+from paceline.types import Draws
 
 
-def pick_drawn(draws: Draws, width: int, laws: list[list[Probabilities]], place: dict[int, int]) -> Pick:
+def pick_drawn(draws: Draws, width: int, children: list[list[Children]], place: dict[int, int]) -> Pick:
     """Return a way of drawing `width` siblings a step; the chain goes on from the first.
 
     Args:
         draws: what the verifier wants, see `draw_children`.
-        laws: takes the law of each step, by sequence.
-        place: index in `laws` of each sequence id.
+        children: takes what each step guessed, by sequence.
+        place: index in `children` of each sequence id.
     """
 
     def pick(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:
         own = law(row.whole, job.view, guesses.tokens)
-        children = draw_children(own, width, draws, job.view, guesses.tokens, vocab=len(row.whole))
-        tokens = children.tokens.tolist()
-        laws[place[job.view.id]].append(children.law)
+        found = draw_children(own, width, draws, job.view, guesses.tokens, vocab=len(row.whole))
+        tokens = found.tokens.tolist()
+        children[place[job.view.id]].append(found)
         guesses.tokens.append(tokens[0])
         guesses.confidences.append(float(own.probabilities(len(row.whole))[tokens[0]]))
         guesses.beside.append(tokens[1:])

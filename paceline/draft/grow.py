@@ -118,7 +118,9 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, 
                 if believed > guess[known]:
                     guess[known], source[known] = believed, who
             at[node] = known
-        laws.update({at[node]: law for node, law in draft.laws.items()})
+        for node, law in draft.laws.items():
+            assert at[node] not in laws, "one node's children were drawn from two laws"
+            laws[at[node]] = law
     tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
     flags = np.array(drawn) if any(drawn) else None
     return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), laws, flags), np.array(agreed)

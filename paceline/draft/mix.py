@@ -7,6 +7,7 @@ budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.0497
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ import numpy as np
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft
 from paceline.draft.grow import merge, prune, values, worth
+from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
 DEEPEST = 16  # guesses from here on are counted as one
@@ -26,15 +28,21 @@ class _Proposed:
     """What each member proposed for a sequence this round, and the union before it was pruned."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
     union: Draft | None = None
     agreed: dict[int, int] = field(default_factory=dict)  # node of the union: bin of the strongest belief
 
 
 class MixDrafter:
-    """Asks all its members and keeps the best of what they say."""
+    """Asks all its members and keeps the best of what they say.
+
+    Raises:
+        UsageError: two members go by one name.
+    """
 
     def __init__(self, members: Seq[Drafter]) -> None:
+        names = [name for member in members for name in member.sources]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"a mix of drafters must have different names, got `{twice}` twice")
         self.members = tuple(members)
         self.sources: tuple[str, ...] = tuple(name for member in members for name in member.sources)
         self.spent: dict[str, Spent] = {}
@@ -60,13 +68,9 @@ class MixDrafter:
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Let every member that was asked learn from what it said, kept or not."""
-        proposed = self._proposed.pop(view.id, None)
-        if proposed is None:
-            return
+        """Let every member learn from what it said, kept or not, and read on."""
+        proposed = self._proposed.pop(view.id, None) or _Proposed()
         for m, member in enumerate(self.members):
-            if m not in proposed.asked:
-                continue
             own = proposed.drafts.get(m)
             member.observe(view, own or empty_draft(view), verified)
             if own is not None and own.drafted:
@@ -97,8 +101,6 @@ class MixDrafter:
             else replace(budget, price=None)
             for i, budget in enumerate(budgets)
         ]
-        for i in asked:
-            self._proposed[views[i].id].asked.add(m)
         for i, draft in enumerate(member.propose(views, own)):
             if draft.drafted:
                 self._proposed[views[i].id].drafts[m] = draft
@@ -150,8 +152,11 @@ class MixDrafter:
 
 
 def _price(member: Drafter, budgets: Seq[Budget]) -> float:
-    """Return what a step of a member costs, in tokens; 0 for one that takes next to no time."""
-    return max((budget.step.get(name, 0.0) for budget in budgets for name in member.sources), default=0.0)
+    """Return what a step of a member costs, in tokens; 0 for one that takes next to no time, infinite if none of its
+    sources is wanted."""
+    prices = [max(budget.step.get(name, 0.0) for budget in budgets) for name in member.sources]
+    wanted = [price for price in prices if math.isfinite(price)]
+    return max(wanted) if wanted else math.inf if prices else 0.0
 
 
 def _better(chain: Probabilities, by_depth: Probabilities, free: Probabilities) -> Probabilities:

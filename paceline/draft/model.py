@@ -28,7 +28,8 @@ from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK, SLACK
 from paceline.model.native import NativeModel
-from paceline.types import Budget, Draft, Draws, Ints, Probabilities, Spent, TokenTree, Verified, View
+from paceline.sample.drawn import Children
+from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
 LAG = 8  # more tokens than this to read first, and a round says nothing of what a step takes
 
@@ -97,14 +98,14 @@ class ModelDrafter:
         if not jobs:
             return [empty_draft(view) for view in views]
         started = perf_counter()
-        laws: list[list[Probabilities]] = [[] for _ in views]
-        found = self._run(jobs, budgets, laws)
+        children: list[list[Children]] = [[] for _ in views]
+        found = self._run(jobs, budgets, children)
         steps = max(guesses.steps for guesses in found.values())
         drafts = [empty_draft(view) for view in views]
         for i, guesses in found.items():
             self._states[views[i].id].guesses = guesses
             if guesses.tokens:
-                drafts[i] = self._draft(views[i], budgets[i], guesses, laws[i])
+                drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
         if max(len(job.feed) for job in jobs.values()) <= LAG:
             self.spent = {self.name: Spent(steps, perf_counter() - started)}
         return drafts
@@ -128,7 +129,7 @@ class ModelDrafter:
 
         Whether to begin is for who set the budget to say: whoever never begins never learns that he should.
         """
-        limit = min(budget.nodes, budget.depth, self.context // 2)
+        limit = min(budget.nodes // self._width(budget), budget.depth, self.context // 2)
         step = budget.step.get(self.name, 0.0)
         if not math.isfinite(step):
             return None
@@ -194,7 +195,7 @@ class ModelDrafter:
 
     # ---- drafting
 
-    def _run(self, jobs: dict[int, Job], budgets: Seq[Budget], laws: list[list[Probabilities]]) -> dict[int, Guesses]:
+    def _run(self, jobs: dict[int, Job], budgets: Seq[Budget], children: list[list[Children]]) -> dict[int, Guesses]:
         """Run every chain, those the native loop knows in one call."""
         rates, found = self.confidence.rates(), dict[int, Guesses]()
         fast = [i for i, job in jobs.items() if self._loop and self.draws == "shared" and is_native(job.view.params)]
@@ -204,22 +205,22 @@ class ModelDrafter:
             found.update(zip(fast, chains, strict=True))
             self.forward_seconds += seconds
         whole = None if self.head is None else self.head.whole
-        groups = {self._width(budgets[i], jobs[i]) for i in slow}
+        groups = {self._width(budgets[i]) for i in slow}
         for width in groups:
-            same = [i for i in slow if self._width(budgets[i], jobs[i]) == width]
+            same = [i for i in slow if self._width(budgets[i]) == width]
             place = {jobs[i].view.id: i for i in same}
-            pick = None if self.draws == "shared" else pick_drawn(self.draws, width, laws, place)
+            pick = None if self.draws == "shared" else pick_drawn(self.draws, width, children, place)
             some = [jobs[i] for i in same]
             chains, seconds = run_plain(self.model, self.cache, some, rates, whole=whole, pick=pick)
             found.update(zip(same, chains, strict=True))
             self.forward_seconds += seconds
         return found
 
-    def _width(self, budget: Budget, job: Job) -> int:
-        """Return how many siblings to draw a step: decided before anything is drawn."""
-        return min(budget.nodes // job.limit, RANKS + 1) if self.draws in ("tree", "greedy_tree") else 1
+    def _width(self, budget: Budget) -> int:
+        """Return how many siblings to draw a step: decided before anything is drawn, and paid for with depth."""
+        return min(1 + budget.nodes // 3, RANKS + 1) if self.draws in ("tree", "greedy_tree") else 1
 
-    def _draft(self, view: View, budget: Budget, guesses: Guesses, laws: list[Probabilities]) -> Draft:
+    def _draft(self, view: View, budget: Budget, guesses: Guesses, children: list[Children]) -> Draft:
         rates, count = self.confidence.rates(), len(guesses.tokens)
         bins = [rates.bin(confidence) for confidence in guesses.confidences]
         tokens, parents = [int(view.tokens[-1]), *guesses.tokens], list(range(-1, count))
@@ -232,9 +233,8 @@ class ModelDrafter:
         draft = Draft(tree, np.array(guess, np.float32), np.zeros(len(tokens), np.int8))
         if self.draws == "shared":
             return draft if budget.price is None else prune(draft, budget)
-        drawn = np.ones(len(tokens), np.bool_)
-        drawn[0] = False
-        if self.draws == "greedy_tree":
-            # All but the last child of a node are a function of the text.
-            drawn[[child for node in range(count) for child in tree.children(node)[:-1]]] = False
-        return Draft(tree, draft.guess, draft.source, dict(enumerate(laws)), drawn)
+        drawn = np.zeros(len(tokens), np.bool_)
+        for node, found in enumerate(children):
+            drawn[tree.children(node)] = found.drawn
+        laws = {node: found.law for node, found in enumerate(children) if found.drawn.any()}
+        return Draft(tree, draft.guess, draft.source, laws, drawn)

@@ -60,7 +60,8 @@ Pick = Callable[[Row, Job, Guesses, Progress, Rates], None]
 def is_native(params: SamplingParams) -> bool:
     """Tell whether the native loop knows everything these settings ask of a draw."""
     known = SamplingParams(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-    return params == replace(known, max_tokens=params.max_tokens, stop=params.stop, ignore_eos=params.ignore_eos)
+    elsewhere = {name: getattr(params, name) for name in ("max_tokens", "stop", "ignore_eos", "logprobs")}
+    return params == replace(known, **elsewhere)
 
 
 def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> tuple[list[Guesses], float]:

@@ -98,7 +98,9 @@ class SuffixDrafter:
         if self.corpus is None or state is None or state.view is None or state.committed is None:
             return
         output = state.view.tokens[state.view.prompt_length :]
-        self.corpus.add(np.concatenate([output, state.committed]))
+        text = np.concatenate([output, state.committed])
+        if int(text.max()) < self.corpus.vocab:  # a model may have outputs that stand for no token
+            self.corpus.add(text)
         if monotonic() - self._saved >= SAVED_EVERY:
             _save(self.corpus)
             self._saved = monotonic()

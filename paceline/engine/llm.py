@@ -101,7 +101,7 @@ class LLM:
             verifier.name,
             self.config.control,
             lossless=verifier.lossless,
-            reproducible=verifier.reproducible or self.config.control == "fixed",
+            reproducible=verifier.reproducible,
         )
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
@@ -276,7 +276,7 @@ class LLM:
             and parts.controller.cost.has_drifted
             and self.engine.is_idle
         ):
-            key = calibration_key(self.config, self.target, self._pool)
+            key = calibration_key(self.config, self.target, self.engine.parts.drafter, self._pool)
             parts.controller.renew(calibrated(self.target.model, parts.drafter, key, again=True).cost)
 
     def _next(self, record: _Record) -> Event | None:

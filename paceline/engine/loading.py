@@ -42,6 +42,7 @@ from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.lossy import LenientVerifier, TypicalVerifier
 from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
+LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
 DEFAULT_CONTEXT = 8192
 VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "coupled": CoupledVerifier,
@@ -145,6 +146,12 @@ def load_drafter(
                 f"a mix of drafters must name different ones, got `{name}` in `{config.draft}`",
                 hint=f"for example --draft {','.join(name for name in names() if name not in ('off', 'auto'))}",
             )
+    drawing = [name for name in wanted if name.partition(":")[0] not in LOOKUPS]
+    if setting.draws != "shared" and len(drawing) > 1:
+        raise UsageError(
+            f"--verify {config.verify} weighs guesses by the law of one drafter, got `{drawing[0]}` and `{drawing[1]}`",
+            hint="--verify coupled takes any mix; ensemble:A+B makes one law of two models",
+        )
     return MixDrafter([make_drafter(name, setting) for name in wanted])
 
 
@@ -164,17 +171,20 @@ def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: A
         return CONTROLLERS[config.control](config.draft_tokens)
     if not drafter.sources or not config.draft_tokens:
         return FixedController(0)
-    found = calibrated(target.model, drafter, calibration_key(config, target, pool), progress=progress)
+    found = calibrated(target.model, drafter, calibration_key(config, target, drafter, pool), progress=progress)
     return OptimalController(found.cost, drafter.sources, most=config.draft_tokens, step_seconds=found.step_seconds)
 
 
-def calibration_key(config: LLMConfig, target: Loaded, pool: Any) -> dict[str, str]:
+def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:
     """Return what measured times depend on: both models' files, how they are packed, and this machine."""
-    drafts = [identity(path) for name in config.draft.split(",") if (path := Path(name)).exists()]
+    parts = config.draft.replace("+", ",").replace(":", ",").split(",")
+    drafts = [identity(path) for name in parts if name and (path := Path(name)).is_file()]
     return {
         "model": target.identity,
         "quant": config.quant,
-        "draft": " ".join([config.draft, *drafts]),
+        "draft": " ".join([config.draft, *drafter.sources, *drafts]),
+        "draft_head": str(config.draft_head),
+        "verify": config.verify,
         "draft_quant": config.draft_quant,
         **machine_key(pool.threads, choose_isa()),
     }

@@ -50,7 +50,8 @@ def draw_children(
     if draws == "greedy_tree":
         sure = [int(token) for token in law.ids[: min(count, len(law.ids)) - 1]]
         weights[sure] = 0
-        weights /= weights.sum()
+        if (rest := weights.sum()) > 0:  # a sharp law may leave nothing to draw from
+            weights /= rest
     left, seed, found = weights.copy(), _seed(view, path), list[int]()
     while len(sure) + len(found) < (1 if draws == "chain" else count) and left.any():
         found.append(pick(left, fraction(seed, Stream.DRAFT, len(view.tokens), len(found))))
