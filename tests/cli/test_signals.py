@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.usefixtures("model"),
     pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX"),
 ]
-LONG = ["--max-tokens", "4000", "--ignore-eos", "--draft", "ngram"]
+LONG = ["--max-tokens", "4000", "--ignore-eos", "--draft", "ngram", "--threads", "1"]
 STORY = ["generate", "Write a long story.", *LONG]
 
 
