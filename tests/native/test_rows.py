@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sweep import sweep
 from tiny import ISAS, VOCAB, alone, feed, pool_of, random_tree, root_path, same, text, tiny
 
 from paceline.kernels.tensor import GgmlType
@@ -207,7 +208,7 @@ def test_pages_found_forked_cut_and_used_before(model):
 
 @isas
 @models
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("threads", sweep((2, 3), fast=(2,)))
 def test_threads(name, kind, isa, threads):
     tokens, want = known(model_of(name, kind, isa), 24)
     threaded = model_of(name, kind, isa, threads)
