@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from sweep import sweep
 
 from tests.cli.conftest import is_an_error
 
@@ -58,7 +59,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "paceline.cli.generate", "numpy", "paceline._native"])
+@pytest.mark.parametrize(
+    "module", sweep(("typer", "paceline.cli.generate", "numpy", "paceline._native"), fast=("typer", "paceline._native"))
+)
 def test_ctrl_c_while_starting_is_quiet(module):
     script = INTERRUPTED_IMPORT.replace("WANTED", repr(module))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30)

@@ -229,7 +229,7 @@ def test_a_prompt_longer_than_the_draft_reads_is_answered(caplog):
 
 
 @BOTH
-@pytest.mark.parametrize("prompt_length", [5, 40])
+@pytest.mark.parametrize("prompt_length", sweep((5, 40), fast=(5,)))
 @pytest.mark.parametrize("length", LENGTHS)
 def test_text_that_crosses_a_window_with_refused_drafts_is_the_same(length, prompt_length, params):
     model = TinyModel(VOCAB, reach=16)

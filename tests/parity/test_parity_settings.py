@@ -162,7 +162,7 @@ def unadjusted(params):
 @pytest.mark.parametrize("broken", [CommittedOnly, OneTokenARound])
 def test_a_history_that_lags_is_seen(broken, setting):
     differ = 0
-    for seed in range(4):
+    for seed in range(3):
         params = replace(BASES["T=0.8"], seed=seed, **SETTINGS[setting])
         prompt = PROMPT[:4]  # few tokens are penalised before the reply begins
         (plain,) = said_by(params, prompts=[prompt])
