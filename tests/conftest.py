@@ -4,7 +4,17 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent / "model"))
 
 # Numpy's threads and the pool's would wait for each other's cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_core():
+    """Load models on one thread where a test asks for no number: on a busy machine, two wait for each other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paceline.kernels.native.usable_cores", lambda: 1)
+        yield

@@ -23,15 +23,18 @@ def test_importing_the_package_imports_nothing_heavy():
     assert modules_after("import paceline; paceline.__version__; dir(paceline)") == "[]"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["nonsense"]])
-def test_the_top_of_the_command_line_imports_nothing_heavy(arguments):
-    assert modules_after(f"from paceline.cli.main import run; run({arguments!r})") == "[]"
+def modules_after_runs(*calls):
+    return modules_after(f"from paceline.cli.main import run\nfor call in {calls!r}: run(call)")
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "pull", "models", "bench"])
-def test_the_help_of_a_command_does_not_load_the_kernels(command):
-    found = modules_after(f"from paceline.cli.main import run; run([{command!r}, '--help'])")
-    assert not set(HEAVY) - {"numpy"} & set(eval(found)), found
+def test_the_top_of_the_command_line_imports_nothing_heavy():
+    assert modules_after_runs(["--help"], ["--version"], [], ["nonsense"]) == "[]"
+
+
+def test_the_help_of_a_command_does_not_load_the_kernels():
+    """One interpreter for all: what any of them loads is there at the end."""
+    found = modules_after_runs(*([command, "--help"] for command in ("generate", "chat", "pull", "models", "bench")))
+    assert not (set(HEAVY) - {"numpy"}) & set(eval(found)), found
 
 
 @pytest.mark.parametrize("name", paceline.__all__)

@@ -11,7 +11,7 @@ from paceline.engine.loading import VERIFIERS
 from paceline.types import Verdict
 from paceline.verify.coupled import CoupledVerifier
 
-SHORT = ("--workload", "chat", "--prompts", 1, "--max-tokens", 8, "--temperature", 0, "--draft", "ngram")
+SHORT = ("--workload", "chat", "--prompts", 1, "--max-tokens", 4, "--temperature", 0, "--draft", "ngram")
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,7 @@ def quick(monkeypatch):
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
     monkeypatch.setattr(home, "WIDTHS", (1, 4))
     monkeypatch.setattr(home, "REPEATS", 1)
+    monkeypatch.setattr("paceline.engine.calibrate.ROWS", (1, 2, 4))
 
 
 def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp_path, monkeypatch):
@@ -65,7 +66,7 @@ def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(cli, mod
             return Verdict(tuple(range(1, len(draft.tree))), verdict.bonus)
 
     monkeypatch.setitem(VERIFIERS, "coupled", Gullible)
-    found = cli("bench", "run", "--workload", "edit", *SHORT[2:], "--max-tokens", 16, "--replay", "--json")
+    found = cli("bench", "run", "--workload", "edit", *SHORT[2:], "--max-tokens", 8, "--replay", "--json")
     assert found.code == 1
     (entry,) = json.loads(found.out)["mismatches"]
     assert entry["way"] == "ngram optimal"

@@ -153,8 +153,8 @@ def test_stop_strings_and_ends(cli):
     stopped = as_json(cli, "Count to five.", "--max-tokens", 24, "--stop", "never there", "--stop", text[at : at + 4])
     assert stopped["text"] == text[: text.index(text[at : at + 4])]
     assert stopped["finish_reason"] == "stop"
-    on = as_json(cli, "Hi", "--max-tokens", 40, "--ignore-eos")
-    assert (on["finish_reason"], on["usage"]["completion_tokens"]) == ("length", 40)
+    on = as_json(cli, "Hi", "--max-tokens", 12, "--ignore-eos")
+    assert (on["finish_reason"], on["usage"]["completion_tokens"]) == ("length", 12)
 
 
 def test_a_text_cut_inside_an_emoji_is_still_written(cli):
@@ -175,6 +175,6 @@ def test_a_prompt_longer_than_the_context_is_an_error(cli):
 
 
 def test_a_context_that_fills_up_is_said(cli):
-    result = cli("generate", "Hi", "--ignore-eos", "--context", 64)
+    result = cli("generate", "Hi", "--ignore-eos", "--context", 48)
     assert result.code == 0
-    assert "cut: the context of 64 tokens is full" in result.err
+    assert "cut: the context of 48 tokens is full" in result.err

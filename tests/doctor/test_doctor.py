@@ -11,6 +11,7 @@ from paceline.control.base import OFF
 from paceline.doctor.measure import Examination, count, deadline
 from paceline.doctor.pair import check_pair
 from paceline.doctor.report import advice, costs_of, predicted, verdict
+from paceline.engine import calibrate
 from paceline.engine.loading import read_tokenizer
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
@@ -114,7 +115,8 @@ def test_time_runs_out():
 def test_the_command_measures_and_its_json_feeds_the_plan(tmp_path, capsys, monkeypatch):
     file = tmp_path / "prompts"
     file.write_text("Repeat: a b c d a b c d a b c d a b c d")
-    call = ["doctor", "--draft", "ngram", "--max-tokens", "24", "--prompts", str(file), "--seconds", "1"]
+    monkeypatch.setattr(calibrate, "ROWS", (1, 2, 4, 8))
+    call = ["doctor", "--draft", "ngram", "--max-tokens", "12", "--prompts", str(file), "--seconds", "1"]
     assert run([*call, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["measured"]["target_seconds"]["1"] > 0

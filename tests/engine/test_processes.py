@@ -63,7 +63,7 @@ def test_two_models_of_one_pool_take_turns():
     def run(model):
         cache = model.new_cache(64)
         sequence = cache.open()
-        for _ in range(10):
+        for _ in range(4):
             model.forward(flatten(cache, [sequence], [TokenTree.chain([1, 2, 3])], [1]), cache)
         finished.append(model)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from law_tools import fits
 from round_tools import Growing
+from sweep import sweep
 from test_coupled import PARAMS, markov, play, transitions
 from views import law_of_row
 
@@ -50,7 +51,7 @@ class Watched(ModelDrafter):
         super().observe(view, draft, verified)
 
 
-def played(name, params, *, tokens=1200, length=2, lie=None):
+def played(name, params, *, tokens=600, length=2, lie=None):
     other, q_table = markov(6, 2)
     verifier = made(name)
     drafter = Watched(other, verifier.draws, lie)
@@ -61,11 +62,12 @@ def played(name, params, *, tokens=1200, length=2, lie=None):
 
 @pytest.mark.parametrize("params", ["T=1", "T=0.7, k=3, p=0.8"])
 @pytest.mark.parametrize("name", ["rejection", "block"])
-def test_the_engine_keeps_the_law_of_a_drawing_drafter(name, params):
-    counts, p, _, rounds = played(name, PARAMS[params])
+@pytest.mark.parametrize("tokens", sweep((600, 1200), fast=(600,)))
+def test_the_engine_keeps_the_law_of_a_drawing_drafter(name, params, tokens):
+    counts, p, _, rounds = played(name, PARAMS[params], tokens=tokens)
     good, message = fits(counts, p)
     assert good, message
-    assert sum(kept for _, _, kept in rounds) > 300
+    assert sum(kept for _, _, kept in rounds) > tokens / 4
 
 
 @pytest.mark.slow
@@ -92,7 +94,7 @@ def test_guesses_are_kept_as_often_as_their_laws_overlap():
 
 def test_calibration_sees_a_law_that_was_not_the_drafts():
     """The drafter tells of an even law: what is likely to it is kept too seldom or too often, and the text is off."""
-    counts, p, q, rounds = played("rejection", PARAMS["T=1"], lie=lambda q: np.full(6, 1 / 6))
+    counts, p, q, rounds = played("rejection", PARAMS["T=1"], tokens=1200, lie=lambda q: np.full(6, 1 / 6))
     z = calibration(rounds, p, q)
     good, message = fits(counts, p)
     assert abs(z) > 5, (z, message)
@@ -103,9 +105,9 @@ def test_the_target_as_its_own_drafter_is_always_right():
     model, _ = markov(6, 1)
     for name in ("rejection", "block", "greedy_tree"):
         drafter = Watched(model, made(name).draws)
-        play(made(name), drafter, SamplingParams(1.0), tokens=400, requests=2, length=3)
+        play(made(name), drafter, SamplingParams(1.0), tokens=200, requests=1, length=3)
         assert all(kept == drafted or kept == drafted - 1 for _, drafted, kept in drafter.rounds)  # a limit cut one
-        assert sum(kept == 3 for _, _, kept in drafter.rounds) > 80
+        assert sum(kept == 3 for _, _, kept in drafter.rounds) > 40
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,7 +248,7 @@ def test_what_counts_as_typical_follows_the_entropy():
 def test_lenient_verifiers_accept_more_and_the_engines_law_shows_it():
     kept = {}
     for name in ("rejection", "lenient:0.5"):
-        counts, p, _, rounds = played(name, PARAMS["T=1"], tokens=800)
+        counts, p, _, rounds = played(name, PARAMS["T=1"], tokens=600)
         kept[name] = np.mean([kept for _, drafted, kept in rounds if drafted])
         good, message = fits(counts, p)
         assert good == (name == "rejection"), message

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sweep import sweep
 from tiny import ISAS, VOCAB, alone, feed, pool_of, random_tree, root_path, same, text, tiny
 
 from paceline.kernels.tensor import GgmlType
@@ -207,7 +208,7 @@ def test_pages_found_forked_cut_and_used_before(model):
 
 @isas
 @models
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("threads", sweep((2, 3), fast=(2,)))
 def test_threads(name, kind, isa, threads):
     tokens, want = known(model_of(name, kind, isa), 24)
     threaded = model_of(name, kind, isa, threads)
@@ -239,8 +240,7 @@ def test_taps_are_the_same_bits_too(model):
 @pytest.mark.parametrize(("name", "kind"), [REAL])
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "portable"])
 def test_a_real_model_keeps_all_of_it(model, isa):
-    check_counts(model, (1, 2, 3, 8, 20), prefix=33)
-    check_chunks(model, (17,), length=53)
+    check_counts(model, (2, 8, 20), prefix=33)
     check_mates(model, (53, 20))
     check_trees(model, (31,), 7)
     tokens, want = known(model, 53)

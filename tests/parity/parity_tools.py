@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from sweep import sweep
+
 from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter
 from paceline.engine.account import Tally
@@ -11,7 +13,7 @@ from paceline.testing import ByteTokenizer
 from paceline.types import SamplingParams
 from paceline.verify.coupled import CoupledVerifier
 
-LENGTHS = (1, 2, 3, 4, 8, 16)
+LENGTHS = sweep((1, 2, 3, 4, 8, 16), fast=(1, 8))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from parity_tools import run
+from sweep import sweep
 from views import view_at
 
 from paceline.draft.grow import values
@@ -23,7 +24,7 @@ def scripted(script, answer, name):
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "T=0.8"])
-@pytest.mark.parametrize("length", [1, 3, 8, 16])
+@pytest.mark.parametrize("length", sweep((1, 3, 8, 16), fast=(3, 16)))
 def test_a_mix_changes_nothing(params, length):
     model = TinyModel(VOCAB, reach=None, sharpness=4)
     prompt = np.random.default_rng(1).integers(4, size=30).tolist()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pairs import LETTERS, loaded, overlapping, permuted, setting_of, singers, target_of
 from parity_tools import run
+from sweep import sweep
 
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.translate import drafter_for
@@ -39,7 +40,8 @@ NAMES = [
 @BOTH
 @OWN
 @pytest.mark.parametrize("name", NAMES)
-def test_alone_and_in_a_batch_nothing_changes(name, draws, params):
+@pytest.mark.parametrize("length", sweep((1, 5), fast=(5,)))
+def test_alone_and_in_a_batch_nothing_changes(length, name, draws, params):
     """Matching the target's own sample keeps its output whatever the guesses were drawn with."""
     target = target_of(seed=2)
     chance = np.random.default_rng(0)
@@ -47,9 +49,8 @@ def test_alone_and_in_a_batch_nothing_changes(name, draws, params):
     each = [SamplingParams(params.temperature, seed=s, max_tokens=m) for s, m in ((1, 30), (2, 5), (3, 20))]
     plain = [run(target.model, [prompt], one)[0] for prompt, one in zip(prompts, each, strict=True)]
     drafter = drafter_of(name, target, draws)
-    for length in (1, 5):
-        together = run(target.model, prompts, each, drafter, length=length)
-        assert [said.key() for said in together] == [said.key() for said in plain], length
+    together = run(target.model, prompts, each, drafter, length=length)
+    assert [said.key() for said in together] == [said.key() for said in plain]
     for voice in getattr(drafter, "voices", [drafter]):
         if hasattr(voice, "reader"):
             voice.reader.cache.check()
@@ -58,15 +59,17 @@ def test_alone_and_in_a_batch_nothing_changes(name, draws, params):
 
 @pytest.mark.parametrize("verifier", [RejectionVerifier, BlockVerifier, TreeVerifier, GreedyTreeVerifier])
 @pytest.mark.parametrize("name", NAMES)
-def test_verifiers_that_weigh_laws_take_these_drafts(name, verifier):
+@pytest.mark.parametrize("count", sweep((12, 40), fast=(12,)))
+def test_verifiers_that_weigh_laws_take_these_drafts(count, name, verifier):
     """Greedy replies are the target's; drawn ones end, and have their laws where the verifier looks for them."""
     target = target_of(seed=2)
-    (plain,) = run(target.model, [[1, 2, 3]], GREEDY)
-    for params in (GREEDY, SAMPLED):
+    greedy, sampled = (dataclasses.replace(params, max_tokens=count) for params in (GREEDY, SAMPLED))
+    (plain,) = run(target.model, [[1, 2, 3]], greedy)
+    for params in (greedy, sampled):
         drafter = drafter_of(name, target, verifier.draws)
         (said,) = run(target.model, [[1, 2, 3]], params, drafter, verifier=verifier())
-        assert len(said.tokens) == 40
-        assert params is SAMPLED or said.key() == plain.key()
+        assert len(said.tokens) == count
+        assert params is sampled or said.key() == plain.key()
 
 
 @BOTH

@@ -8,6 +8,7 @@ import logging
 import numpy as np
 import pytest
 from parity_tools import LENGTHS, engine_of, plain_tokens, run
+from sweep import sweep
 
 from paceline.draft.base import NoDrafter
 from paceline.draft.model import ModelDrafter
@@ -39,41 +40,39 @@ def prompts_of(*lengths, seed=0, vocab=VOCAB):
 
 
 @BOTH
+@pytest.mark.parametrize("length", sweep((1, 2, 3, 4, 8, 16), fast=(3,)))
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_scripted_drafters_change_nothing(name, params):
+def test_scripted_drafters_change_nothing(name, length, params):
     model = TinyModel(VOCAB, reach=None)
     (prompt,) = prompts_of(29)
     answer = plain_tokens(model, prompt, params)
     (plain,) = run(model, [prompt], params)
-    for length in LENGTHS:
-        drafter = ScriptedDrafter(SCRIPTS[name](), {0: answer})
-        (said,) = run(model, [prompt], params, drafter, length=length)
-        assert said.key() == plain.key(), length
-        assert drafter.released == [0]
-        assert said.tally.rounds <= len(plain.tokens)
-        if name == "oracle":
-            assert said.tally.rounds == 1 + -(-39 // (length + 1)), (
-                "after the prompt's, rounds commit all and the bonus"
-            )
-        if name in ("liar", "bush without"):
-            assert said.tally.accepted_tokens == 0
-            assert said.tally.rounds == 40
-        if name == "bush with the right path":
-            assert said.tally.acceptance_rate > 0.5
+    drafter = ScriptedDrafter(SCRIPTS[name](), {0: answer})
+    (said,) = run(model, [prompt], params, drafter, length=length)
+    assert said.key() == plain.key()
+    assert drafter.released == [0]
+    assert said.tally.rounds <= len(plain.tokens)
+    if name == "oracle":
+        assert said.tally.rounds == 1 + -(-39 // (length + 1)), "after the prompt's, rounds commit all and the bonus"
+    if name in ("liar", "bush without"):
+        assert said.tally.accepted_tokens == 0
+        assert said.tally.rounds == 40
+    if name == "bush with the right path":
+        assert said.tally.acceptance_rate > 0.5
 
 
 @BOTH
 @pytest.mark.parametrize("reach", [1, 2, None])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_ngram_drafts_change_nothing(length, reach, params):
-    for seed in range(3):
-        model = TinyModel(VOCAB, reach=reach, seed=seed, sharpness=4)
-        (prompt,) = prompts_of(20, seed=seed, vocab=4)
-        (plain,) = run(model, [prompt], params)
-        (said,) = run(model, [prompt], params, NgramDrafter(), length=length)
-        assert said.key() == plain.key()
-        if reach == 1 and params is GREEDY and length >= 4:
-            assert said.tally.acceptance_length > 2, "greedy over pairs soon repeats itself"
+@pytest.mark.parametrize("seed", sweep(range(3), fast=(0,)))
+def test_ngram_drafts_change_nothing(seed, length, reach, params):
+    model = TinyModel(VOCAB, reach=reach, seed=seed, sharpness=4)
+    (prompt,) = prompts_of(20, seed=seed, vocab=4)
+    (plain,) = run(model, [prompt], params)
+    (said,) = run(model, [prompt], params, NgramDrafter(), length=length)
+    assert said.key() == plain.key()
+    if reach == 1 and params is GREEDY and length >= 4:
+        assert said.tally.acceptance_length > 2, "greedy over pairs soon repeats itself"
 
 
 @BOTH
@@ -174,7 +173,7 @@ def test_an_end_token_ends_the_text_wherever_it_falls_in_a_block(length, params)
 # ---- C02: how long
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 7, 31, 32, 33])
+@pytest.mark.parametrize("count", sweep((1, 2, 3, 5, 7, 31, 32, 33), fast=(1, 2, 5, 32)))
 @pytest.mark.parametrize("length", LENGTHS)
 def test_never_more_tokens_than_asked(count, length):
     model = TinyModel(VOCAB, reach=1, seed=1)
@@ -230,7 +229,7 @@ def test_a_prompt_longer_than_the_draft_reads_is_answered(caplog):
 
 
 @BOTH
-@pytest.mark.parametrize("prompt_length", [5, 40])
+@pytest.mark.parametrize("prompt_length", sweep((5, 40), fast=(5,)))
 @pytest.mark.parametrize("length", LENGTHS)
 def test_text_that_crosses_a_window_with_refused_drafts_is_the_same(length, prompt_length, params):
     model = TinyModel(VOCAB, reach=16)
@@ -245,7 +244,7 @@ def test_text_that_crosses_a_window_with_refused_drafts_is_the_same(length, prom
 # ---- stop strings, cancelling, work
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", sweep((1, 2, 3, 4, 8, 16), fast=(1, 4)))
 def test_a_stop_string_ends_the_text_wherever_it_falls(length):
     """Stop strings of three tokens at every place, so that they span blocks as well."""
     model = TinyModel(VOCAB, reach=None)
@@ -263,7 +262,8 @@ def test_a_stop_string_ends_the_text_wherever_it_falls(length):
 
 
 @pytest.mark.parametrize("name", ["ngram", "model", "oracle"])
-def test_a_cancelled_request_leaves_nothing_behind_and_others_alone(name):
+@pytest.mark.parametrize("after", sweep((0, 1, 2, 4), fast=(1, 4)))
+def test_a_cancelled_request_leaves_nothing_behind_and_others_alone(name, after):
     model = TinyModel(VOCAB, reach=None, context=1024)
     prompts = prompts_of(40, 300, 12)  # the second is still being read when it is cancelled
     alone = [run(model, [prompt], SAMPLED, context=1024)[0].tokens for prompt in prompts]
@@ -274,25 +274,24 @@ def test_a_cancelled_request_leaves_nothing_behind_and_others_alone(name):
         "oracle": lambda: ScriptedDrafter(oracle, answers),
     }[name]()
     for cancelled in range(3):
-        for after in (0, 1, 2, 4):
-            engine = engine_of(model, drafter, context=1024)
-            for i, prompt in enumerate(prompts):
-                engine.add(Request(i, prompt, SAMPLED))
-            said = {i: [] for i in range(3)}
-            for turn in range(100):
-                if turn == after:
-                    engine.cancel(cancelled)
-                    engine.cancel(cancelled)  # once more changes nothing
-                    engine.cancel(77)  # never heard of
-                if engine.is_idle:
-                    break
-                for event in engine.step():
-                    assert event.request != cancelled or turn < after
-                    said[event.request] += event.tokens
-                engine.cache.check()
-            assert engine.cache.held() == 0
-            for i in range(3):
-                assert said[i] == (alone[i][: len(said[i])] if i == cancelled else alone[i])
+        engine = engine_of(model, drafter, context=1024)
+        for i, prompt in enumerate(prompts):
+            engine.add(Request(i, prompt, SAMPLED))
+        said = {i: [] for i in range(3)}
+        for turn in range(100):
+            if turn == after:
+                engine.cancel(cancelled)
+                engine.cancel(cancelled)  # once more changes nothing
+                engine.cancel(77)  # never heard of
+            if engine.is_idle:
+                break
+            for event in engine.step():
+                assert event.request != cancelled or turn < after
+                said[event.request] += event.tokens
+            engine.cache.check()
+        assert engine.cache.held() == 0
+        for i in range(3):
+            assert said[i] == (alone[i][: len(said[i])] if i == cancelled else alone[i])
 
 
 def test_speculation_never_takes_more_forwards_than_tokens():
@@ -305,7 +304,7 @@ def test_speculation_never_takes_more_forwards_than_tokens():
         assert model.forwards - before <= 40, name
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sweep(range(20), fast=range(8)))
 def test_random_schedules_change_nothing(seed):
     """Prompts, ends, limits, drafters, slots and cancellations by chance; every survivor says its own."""
     chance = np.random.default_rng(seed)

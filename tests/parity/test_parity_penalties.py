@@ -2,6 +2,7 @@
 
 import pytest
 from parity_tools import run
+from sweep import sweep
 
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
@@ -17,7 +18,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("length", [1, 4, 16])
+@pytest.mark.parametrize("length", sweep((1, 4, 16), fast=(4,)))
 def test_penalties_hold_on_a_tiny_model(length):
     vocab, prompt = 16, [3, 1, 4, 1, 5]
     model = TinyModel(vocab, reach=2, seed=2)

@@ -6,6 +6,7 @@ Their state after any schedule of rounds is that of a drafter that sees the text
 import numpy as np
 import pytest
 from parity_tools import engine_of, run
+from sweep import sweep
 from test_parity import BOTH, VOCAB, prompts_of
 
 from paceline.draft.corpus import Corpus
@@ -63,7 +64,8 @@ def play(model, prompts, params, drafter, controller, predictions=None):
 
 @BOTH
 @NAMES
-def test_guesses_change_nothing(name, params):
+@pytest.mark.parametrize("length", sweep((1, 2, 7), fast=(2,)))
+def test_guesses_change_nothing(name, params, length):
     """Alone and in a batch, as chains and trees of every size; `reach` 1 repeats itself, `None` never does."""
     for reach, seed in ((1, 1), (None, 2)):
         model = TinyModel(VOCAB, reach=reach, seed=seed, sharpness=4)
@@ -73,11 +75,10 @@ def test_guesses_change_nothing(name, params):
         predictions = [[*p[:9], 1, 2, *p[12:]] for p in plain]
         for is_chain in (False, True):
             drafter, total = MAKERS[name](is_chain=is_chain), 0
-            for length in (1, 2, 7):
-                (said, _, accepted, widest) = play(model, prompts, each, drafter, Tree(length, length), predictions)
-                assert said == plain, (reach, is_chain, length)
-                assert not is_chain or widest <= 1
-                total += accepted
+            (said, _, accepted, widest) = play(model, prompts, each, drafter, Tree(length, length), predictions)
+            assert said == plain, (reach, is_chain)
+            assert not is_chain or widest <= 1
+            total += accepted
             for price in (None, 0.2 * np.arange(25)):
                 said, _, accepted, widest = play(model, prompts, each, drafter, Tree(24, 5, price), predictions)
                 assert said == plain, (reach, is_chain, price)
