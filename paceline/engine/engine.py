@@ -72,11 +72,14 @@ class Engine:
         for sequence in self.parts.scheduler.admit():
             # Not before: pages that waiting requests held would be missing for those that run.
             sequence.cache = self.cache.open(sequence.tokens.tolist())
-        return [] if self.is_idle else step(self.parts)
+        played = [] if self.is_idle else step(self.parts)
+        owed = list(self.parts.owed)
+        self.parts.owed.clear()
+        return [*owed, *played]
 
     def run(self) -> Iterator[Event]:
         """Yield events until every request has ended."""
-        while not self.is_idle:
+        while not self.is_idle or self.parts.owed:
             yield from self.step()
         self.cache.check()
 

@@ -144,7 +144,7 @@ def load_drafter(
         if not name or name in ("off", "auto") or wanted.count(name) > 1:
             raise UsageError(
                 f"a mix of drafters must name different ones, got `{name}` in `{config.draft}`",
-                hint=f"for example --draft {','.join(name for name in names() if name not in ('off', 'auto'))}",
+                hint="for example --draft ngram,recycle",
             )
     drawing = [name for name in wanted if name.partition(":")[0] not in LOOKUPS]
     if setting.draws != "shared" and len(drawing) > 1:
@@ -159,6 +159,8 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
     """Return the drafter of one name: a registered one, or a model, whatever its vocabulary."""
     base, _, argument = name.partition(":")
     known = lookup(base)
+    if argument and base in LOOKUPS and base != "suffix":
+        raise UsageError(f"drafter `{base}` takes no argument, got `{name}`", hint=f"--draft {base}")
     return known(setting, argument) if known is not None else drafter_for(setting, setting.load(name))
 
 
@@ -194,5 +196,7 @@ def explain(error: PacelineError, source: str) -> None:
     """Make an error of loading a draft model say so, and what name may have been meant."""
     error.args = (f"draft model `{source}`: {error}",)
     known = [*names(), *(record.name for record in known_models())] if isinstance(error, ModelNotFound) else []
-    if near := difflib.get_close_matches(source.lower(), known, n=1):
+    if source in names():
+        error.hint = "this drafter is made of models, see `paceline models`"
+    elif near := difflib.get_close_matches(source.lower(), known, n=1):
         error.hint = f"did you mean `{near[0]}`? drafters: {', '.join(names())}; or a smaller model, as for --model"

@@ -48,8 +48,10 @@ class Sequence:
 
     @property
     def tokens(self) -> Ints:
-        """int32 [n], a view: prompt and output, the last committed token included."""
-        return self._tokens[: self._length]
+        """int32 [n], a view nobody can write to: prompt and output, the last committed token included."""
+        tokens = self._tokens[: self._length]
+        tokens.flags.writeable = False
+        return tokens
 
     @property
     def output(self) -> list[int]:

@@ -6,7 +6,7 @@ plain decode step a tree of one node, a verification a tree of guesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -14,23 +14,21 @@ import numpy as np
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
 from paceline.engine.account import round_of, sources_of
-from paceline.engine.batch import Part, pack
+from paceline.engine.batch import MOST_NODES, Part, check, pack
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
-from paceline.errors import NumericalError
+from paceline.errors import NumericalError, PacelineError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK
 from paceline.sample.logprobs import logprobs_of
-from paceline.types import Budget, Event, Floats, Verdict, Verified
+from paceline.types import Budget, Event, Floats, Logprobs, Verdict, Verified
 from paceline.verify.base import Verifier
-
-MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a round is played with."""
+    """What a round is played with. `owed`: events of a round that was broken off, to be told with the next."""
 
     model: Model
     cache: PagedCache
@@ -38,6 +36,7 @@ class Parts:
     controller: Controller
     verifier: Verifier
     scheduler: Scheduler
+    owed: list[Event] = field(default_factory=list)
 
 
 def step(parts: Parts) -> list[Event]:
@@ -49,12 +48,13 @@ def step(parts: Parts) -> list[Event]:
     budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
     decided = perf_counter()
     drafts = parts.drafter.propose(views, budgets)
+    check(drafts, views, parts.model.spec.vocab, parts.drafter.sources)
     drafted = perf_counter()
     batch, shares = pack(chosen, drafts, parts.cache, CHUNK)
     packed = perf_counter()
     out = parts.model.forward(batch, parts.cache)
     verified = perf_counter()
-    settlements = [settle(parts, share, out.logits) for share in shares]
+    settlements = settle_all(parts, shares, out.logits)
     ended = perf_counter()
     other = (decided - started) + (packed - drafted) + (ended - verified)
     n = len(shares)
@@ -78,6 +78,23 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
     return replace(budget, nodes=min(budget.nodes, MOST_NODES) if room else 0, depth=min(budget.depth, room))
 
 
+def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[Event, Verdict | None]]:
+    """Settle every sequence. If that is broken off, what was settled is told later, and who was half settled ends."""
+    settled: list[tuple[Event, Verdict | None]] = []
+    try:
+        for share in shares:
+            settled.append(settle(parts, share, logits))
+    except BaseException:
+        broken = shares[len(settled)].sequence
+        if parts.scheduler.find(broken.id) is not None:
+            end(parts, broken)
+        lost = PacelineError("the reply was broken off in the middle of a round", hint="ask again")
+        parts.owed.extend(event for event, _ in settled)
+        parts.owed.append(Event(broken.id, (), "", finish_reason="error", error=lost))
+        raise
+    return settled
+
+
 def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
     """Verify one sequence's draft, commit what was kept, and end the sequence if it must end."""
     sequence, pending = share.sequence, list(range(share.pending))
@@ -97,16 +114,17 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     nodes = [share.pending - 1 + node for node in verdict.nodes[: kept - 1]]
     parts.cache.commit(sequence.cache, pending + nodes, known + accepted[: kept - 1])
     tokens = (*accepted, verdict.bonus)[:kept]
+    logprobs: tuple[Logprobs, ...] = ()
+    if sequence.params.logprobs is not None:
+        after = (0, *verdict.nodes)[:kept]
+        logprobs = logprobs_of(logits[share.rows], after, tokens, sequence.params.logprobs)
     verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
     verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), logits[share.rows])
     parts.drafter.observe(view, share.draft, verified)
     if sequence.finish_reason:
         end(parts, sequence)
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
-    event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut)
-    if sequence.params.logprobs is not None:
-        after = (0, *verdict.nodes)[:kept]
-        event = replace(event, logprobs=logprobs_of(verified.logits, after, tokens, sequence.params.logprobs))
+    event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut, logprobs=logprobs)
     return event, verdict
 
 

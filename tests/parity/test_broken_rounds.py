@@ -1,0 +1,103 @@
+"""A round that is broken off loses no other reply a token, and a drafter that returns no draft is named."""
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from parity_tools import engine_of, plain_tokens
+
+from paceline.draft.ngram import NgramDrafter
+from paceline.engine.sequence import Request
+from paceline.errors import UsageError
+from paceline.testing import TinyModel
+from paceline.types import Draft, SamplingParams, TokenTree
+from paceline.verify.coupled import CoupledVerifier
+
+PARAMS = SamplingParams(max_tokens=12)
+
+
+class Interrupted(CoupledVerifier):
+    """Is interrupted once, when the second request is verified for the third time."""
+
+    def __init__(self):
+        self.turns = 0
+
+    def verify(self, draft, logits, view):
+        if view.id == 1:
+            self.turns += 1
+            if self.turns == 3:
+                raise KeyboardInterrupt
+        return super().verify(draft, logits, view)
+
+
+def test_an_interrupt_loses_the_others_nothing():
+    model = TinyModel(16, reach=None)
+    prompts = {i: [1 + i, 2, 3] for i in range(3)}
+    engine = engine_of(model, NgramDrafter(), verifier=Interrupted())
+    for i, prompt in prompts.items():
+        engine.add(Request(i, prompt, PARAMS))
+    said, ends, interrupts = {i: [] for i in prompts}, {}, 0
+    while not engine.is_idle or engine.parts.owed:
+        try:
+            events = engine.step()
+        except KeyboardInterrupt:
+            interrupts += 1
+            continue
+        for event in events:
+            said[event.request] += event.tokens
+            if event.finish_reason:
+                ends[event.request] = event
+    assert interrupts == 1
+    for i in (0, 2):
+        assert said[i] == plain_tokens(model, prompts[i], PARAMS)[3:]
+    assert ends[1].finish_reason == "error"
+    assert "broken off" in str(ends[1].error)
+    engine.cache.check()
+    assert engine.cache.held() == 0
+
+
+def chain(*tokens, parents=None, guess=None, source=None):
+    count = len(tokens)
+    parents = np.arange(-1, count - 1) if parents is None else np.array(parents)
+    tree = TokenTree(np.array(tokens, np.int32), parents.astype(np.int32))
+    guess = np.ones(count if guess is None else guess, np.float32)
+    return Draft(tree, guess, np.full(count, source or 0, np.int8))
+
+
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda last: chain(last + 1, 2), "root"), (lambda last: chain(last, 99), "from 0 to 15"),
+    (lambda last: chain(last, -5), "from 0 to 15"), (lambda last: chain(last, 2, 3, parents=[-1, 2, 1]), "before their"),
+    (lambda last: chain(last, 2, parents=[-1, -1]), "before their"), (lambda last: chain(last, 2, guess=1), "a guess"),
+    (lambda last: chain(last, 2, source=4), "sources"), (lambda last: chain(last, *[2] * 70), "at most 64"),
+    (lambda last: chain(), "root"),
+])  # fmt: skip
+def test_what_is_no_draft_is_refused_by_name(make, says):
+    class Careless:
+        sources, spent = ("careless",), MappingProxyType({})
+
+        def propose(self, views, budgets):
+            return [make(int(view.tokens[-1])) for view in views]
+
+        def observe(self, view, draft, verified):
+            pass
+
+        def release(self, sequence_id):
+            pass
+
+    engine = engine_of(TinyModel(16, reach=None), Careless())
+    engine.add(Request(0, [1, 2, 3], PARAMS))
+    with pytest.raises(UsageError, match="careless") as caught:
+        list(engine.run())
+    assert says in str(caught.value)
+
+
+def test_nobody_can_write_to_a_sequences_tokens():
+    class Writer(NgramDrafter):
+        def propose(self, views, budgets):
+            views[0].tokens[-1] = 9
+            return super().propose(views, budgets)
+
+    engine = engine_of(TinyModel(16, reach=None), Writer())
+    engine.add(Request(0, [1, 2, 3], PARAMS))
+    with pytest.raises(ValueError, match="read-only"):
+        engine.step()
