@@ -264,7 +264,7 @@ def test_the_engine_with_a_broken_verifier_is_seen(broken):
     drafter = Guesser(
         6, 0.9 if broken is FreshNoise else 0.5
     )  # the subtlest shows where one guess is made again and again
-    outputs, table = play(broken(), drafter, SamplingParams(1.0), tokens=2_000, requests=10)
+    outputs, table = play(broken(), drafter, SamplingParams(1.0), tokens=1_200, requests=6)
     good, message = fits(
         transitions(outputs, 6), [law_of_row(row, SamplingParams(1.0)).probabilities(6) for row in table]
     )

@@ -240,7 +240,8 @@ def test_taps_are_the_same_bits_too(model):
 @pytest.mark.parametrize(("name", "kind"), [REAL])
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "portable"])
 def test_a_real_model_keeps_all_of_it(model, isa):
-    check_counts(model, (2, 8, 20), prefix=33)
+    check_counts(model, (1, 2, 3, 8, 20), prefix=33)
+    check_chunks(model, (17,), length=53)
     check_mates(model, (53, 20))
     check_trees(model, (31,), 7)
     tokens, want = known(model, 53)
