@@ -66,7 +66,8 @@ def chain(*tokens, parents=None, guess=None, source=None):
 
 @pytest.mark.parametrize(("make", "says"), [
     (lambda last: chain(last + 1, 2), "root"), (lambda last: chain(last, 99), "from 0 to 15"),
-    (lambda last: chain(last, -5), "from 0 to 15"), (lambda last: chain(last, 2, 3, parents=[-1, 2, 1]), "before their"),
+    (lambda last: chain(last, -5), "from 0 to 15"),
+    (lambda last: chain(last, 2, 3, parents=[-1, 2, 1]), "before their"),
     (lambda last: chain(last, 2, parents=[-1, -1]), "before their"), (lambda last: chain(last, 2, guess=1), "a guess"),
     (lambda last: chain(last, 2, source=4), "sources"), (lambda last: chain(last, *[2] * 70), "at most 64"),
     (lambda last: chain(), "root"),

@@ -85,9 +85,9 @@ class Copy(Slow):
 
     sources = ("copy",)
 
-    def __init__(self, tokens, believed):
+    def __init__(self, tokens, believed, name="copy"):
         super().__init__(tokens)
-        self.believed = believed
+        self.believed, self.sources = believed, (name,)
 
     def propose(self, views, budgets):
         drafts = super().propose(views, budgets)
@@ -119,7 +119,7 @@ def test_who_is_never_right_is_no_longer_asked():
 
 
 def test_members_learn_from_what_they_said_even_if_it_was_pruned():
-    one, two = Copy([1, 2, 3], 0.9), Copy([1, 5, 6], 0.01)
+    one, two = Copy([1, 2, 3], 0.9), Copy([1, 5, 6], 0.01, "other")
     mix = MixDrafter([one, two])
     (draft,) = mix.propose([view_at(5)], [Budget(8, 8, 0.3 * np.arange(9.0))])
     assert draft.tree.tokens.tolist() == [0, 1, 2, 3], "what is unlikely does not pay"
@@ -130,7 +130,7 @@ def test_members_learn_from_what_they_said_even_if_it_was_pruned():
 
 def test_agreement_is_learnt():
     """Both say 1 first and it is always right; each alone believes in it half."""
-    mix = MixDrafter([Copy([1, 2], 0.5), Copy([1, 3], 0.5)])
+    mix = MixDrafter([Copy([1, 2], 0.5), Copy([1, 3], 0.5, "other")])
     for _ in range(60):
         (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
         mix.observe(view_at(5), draft, Verified(draft.tree, (1,), np.array([1, 7], np.int32), np.zeros((4, 10))))
