@@ -20,7 +20,7 @@ namespace nb = nanobind;
 namespace paceline {
 namespace {
 
-constexpr int kFan = 8;    // successors looked at, newest first; the most frequent one always is
+constexpr int kFan = 8;     // successors looked at, newest first; the most frequent one always is
 constexpr int kLevels = 3;  // contexts of different length tried at every node
 constexpr int kTail = 64;   // tokens compared to see whether a text is still the one that was read
 constexpr int kLengths = 8, kShares = 7;
