@@ -70,9 +70,10 @@ class MixDrafter:
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Let every member learn from what it said, kept or not, and read on."""
         proposed = self._proposed.pop(view.id, None) or _Proposed()
+        nothing = empty_draft(view) if draft.drafted else draft
         for m, member in enumerate(self.members):
             own = proposed.drafts.get(m)
-            member.observe(view, own or empty_draft(view), verified)
+            member.observe(view, own or nothing, verified)
             if own is not None and own.drafted:
                 self._learn(m, own, verified)
         if proposed.union is not None:
