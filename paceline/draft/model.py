@@ -218,7 +218,9 @@ class ModelDrafter:
 
     def _width(self, budget: Budget) -> int:
         """Return how many siblings to draw a step: decided before anything is drawn, and paid for with depth."""
-        return min(1 + budget.nodes // 3, RANKS + 1) if self.draws in ("tree", "greedy_tree") else 1
+        if self.draws not in ("tree", "greedy_tree"):
+            return 1
+        return min(max(budget.nodes // max(budget.depth, 1), 1 + (budget.nodes > 3)), RANKS + 1)
 
     def _draft(self, view: View, budget: Budget, guesses: Guesses, children: list[Children]) -> Draft:
         rates, count = self.confidence.rates(), len(guesses.tokens)

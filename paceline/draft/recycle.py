@@ -57,10 +57,9 @@ class RecycleDrafter:
         """Count what was right, by rank and depth, and keep each row's likeliest tokens."""
         committed = verified.tokens.tolist()
         tree, kinds = self._proposed.pop(view.id, (None, list[int]()))
-        if tree is None:
-            return  # it was not asked: then its table is not worth the time of reading rows
-        for node, is_right in judged(tree, committed):
-            self._acceptance.observe(kinds[node], kept=is_right)
+        if tree is not None:
+            for node, is_right in judged(tree, committed):
+                self._acceptance.observe(kinds[node], kept=is_right)
         path = (0, *verified.nodes)
         others = [node for node in range(len(verified.tree)) if node not in path]
         rows = np.array([*path, *others][:ROWS][::-1], np.int32)  # the path's last: they are the text's own
