@@ -12,7 +12,6 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import empty_draft
 from paceline.draft.chance import draw_guess, draw_own, draw_shared
 from paceline.draft.record import DepthRecord
 from paceline.draft.voice import Voice
@@ -75,12 +74,7 @@ class MixtureDrafter:
                 laws[i] += [] if drawn_from is None else [drawn_from]
             active = [i for i in active if len(guesses[i]) < lengths[i]]
         self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
-        return [
-            self._record.chain(int(view.tokens[-1]), guesses[i], None if self._draws == "shared" else laws[i])
-            if guesses.get(i)
-            else empty_draft(view)
-            for i, view in enumerate(views)
-        ]
+        return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right by depth, and who said so."""

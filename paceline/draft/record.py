@@ -5,10 +5,13 @@ How long a chain gets is settled before its tokens are drawn, so that the laws t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree, Verified
+from paceline.draft.base import empty_draft
+from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree, Verified, View
 
 DEEPEST = 15  # guesses from here on are counted as one
 
@@ -39,6 +42,20 @@ class DepthRecord:
             self._acceptance.observe(min(depth, DEEPEST), kept=bool(guess == token))
             if guess != token:
                 break
+
+    def drafts(
+        self,
+        views: Sequence[View],
+        guesses: Mapping[int, list[int]],
+        laws: Mapping[int, list[Probabilities]] | None = None,
+    ) -> list[Draft]:
+        """Return the chain of each sequence by its place among `views`; see `chain`. Without guesses it is empty."""
+        return [
+            self.chain(int(view.tokens[-1]), guesses[i], None if laws is None else laws[i])
+            if guesses.get(i)
+            else empty_draft(view)
+            for i, view in enumerate(views)
+        ]
 
     def chain(self, root: int, guesses: list[int], laws: list[Probabilities] | None = None) -> Draft:
         """Return the draft of a chain.

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Loaded, empty_draft
+from paceline.draft.base import Loaded
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
@@ -132,10 +132,7 @@ class RetokenisingDrafter:
                 else:
                     pending[i] = np.array([token], np.int32)
         self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
-        return [
-            self._record.chain(int(view.tokens[-1]), guesses[i][: lengths[i]]) if guesses.get(i) else empty_draft(view)
-            for i, view in enumerate(views)
-        ]
+        return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""

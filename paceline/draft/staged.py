@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, register
 from paceline.draft.chance import draw_guess
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
@@ -87,12 +87,7 @@ class StagedDrafter:
                 if not is_sound or len(guesses[i]) >= lengths[i]:
                     del pending[i]
         self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
-        return [
-            self._record.chain(int(view.tokens[-1]), guesses[i], None if self._draws == "shared" else laws[i])
-            if guesses.get(i)
-            else empty_draft(view)
-            for i, view in enumerate(views)
-        ]
+        return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""
