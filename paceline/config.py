@@ -18,7 +18,7 @@ class LLMConfig:
     """How a model is loaded and sped up.
 
     `threads` None: one per usable core. `context` None: the model's own, at most 8192. `quant` repacks the target's
-    linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's, which never changes the output.
+    linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's: the law of the output stays.
     `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
     `draft_head`: how many tokens, the most frequent, a draft model may guess; 0 for all.
     """

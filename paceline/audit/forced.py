@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.draft.steps import extend
 from paceline.model.base import Model
-from paceline.model.flatten import CHUNK, SLACK, flatten
+from paceline.model.flatten import CHUNK, SLACK
 from paceline.sample.adjust import adjust
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.draw import draw
 from paceline.sample.law import law
-from paceline.types import Floats, Json, TokenTree, View
+from paceline.types import Floats, Json, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,15 @@ class Difference:
 
 def rows_after(model: Model, prompt: Sequence[int], output: Sequence[int]) -> Iterator[Floats]:
     """Yield the target's logits float32 [V] before each output token, read through a cache of their own."""
-    text = [*prompt, *output][:-1]
+    text = np.array([*prompt, *output][:-1], np.int32)
     cache = model.new_cache(len(text) + SLACK)
     sequence = cache.open()
     first = len(prompt) - 1
     for start in range(0, len(text), CHUNK):
         part = text[start : start + CHUNK]
         wanted = min(max(start + len(part) - first, 0), len(part))
-        batch = flatten(cache, [sequence], [TokenTree.chain(part)], [wanted])
-        logits = model.forward(batch, cache).logits
+        logits, _ = extend(model, cache, [sequence], [part], wanted=wanted)
         yield from (logits[i].copy() for i in range(wanted))
-        cache.commit(sequence, range(len(part)), part)
     cache.release(sequence)
 
 

@@ -64,7 +64,7 @@ DraftTokens = Annotated[
 ]
 DraftQuant = Annotated[
     str,
-    typer.Option(help="Repack the draft model; never changes the output.", metavar="TYPE", rich_help_panel=_DRAFT),
+    typer.Option(help="Repack the draft model; the law of the output stays.", metavar="TYPE", rich_help_panel=_DRAFT),
 ]
 DraftHead = Annotated[
     int,
@@ -147,7 +147,12 @@ Logprob = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(help="Same seed, same reply, with or without drafts.", metavar="S", rich_help_panel=_DRAW)
+    int,
+    typer.Option(
+        help="Same seed, same reply; with --verify coupled whatever is drafted.",
+        metavar="S",
+        rich_help_panel=_DRAW,
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
