@@ -83,13 +83,21 @@ class Budget:
     No nodes but a depth: the prompt is still being read, and will be drafted for next. Who must read it may do so now.
 
     Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
-    so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time.
+    so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time,
+    `plain` that of a round without guesses; 0 if nobody says.
     """
 
     nodes: int
     depth: int
     price: Probabilities | None = None
     step: Mapping[str, float] = field(default_factory=dict)
+    plain: float = 0.0
+
+    def scaled(self, factor: float) -> Budget:
+        """Return it with other prices."""
+        price = None if self.price is None else factor * self.price
+        step = {name: factor * price for name, price in self.step.items()}
+        return Budget(self.nodes, self.depth, price, step, factor * self.plain)
 
 
 @dataclass(frozen=True, slots=True)

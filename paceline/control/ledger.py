@@ -6,7 +6,7 @@ rounds that drafted, which notices when something costs time that no prediction 
 
 from __future__ import annotations
 
-START = 16  # plain rounds that are taken to have gone before
+START = 8  # rounds that are taken to have gone before, at the speed believed in
 MEMORY = 0.98  # of the past's weight with each round
 ENOUGH = 32  # drafting rounds before real seconds are judged
 LOSING = 1.03  # times plain: from here on it loses
@@ -19,15 +19,20 @@ class Ledger:
     """Keeps both sums and the pause that follows a loss."""
 
     def __init__(self) -> None:
-        self._plain, self._predicted = 0.0, 0.0
+        self._plain, self._predicted, self._before = 0.0, 0.0, 0.0
         self._real_plain, self._real, self._rounds = 0.0, 0.0, 0
         self._pauses, self._left = 0, 0
         self.loss = 0.0  # of the latest pause: speed against plain
 
-    @property
-    def speedup(self) -> float:
-        """Tokens per predicted second against plain decoding, at least 1."""
-        return max(self._plain / self._predicted, 1.0) if self._predicted > 0 else 1.0
+    def speedup(self, believed: float) -> float:
+        """Return tokens per predicted second against plain decoding, at least 1.
+
+        Args:
+            believed: what it is taken to be for as long as few rounds were seen.
+        """
+        if not self._predicted:
+            return believed
+        return max((self._plain + believed * self._before) / (self._predicted + self._before), 1.0)
 
     @property
     def is_paused(self) -> bool:
@@ -35,8 +40,7 @@ class Ledger:
 
     def add(self, plain: float, predicted: float, real: float, *, drafted: bool) -> None:
         """Enter a round: the seconds its tokens would have taken plain, those expected of it, and real ones."""
-        if not self._predicted:
-            self._plain = self._predicted = START * plain
+        self._before = MEMORY * self._before if self._predicted else START * predicted
         self._plain = MEMORY * self._plain + plain
         self._predicted = MEMORY * self._predicted + predicted
         if self._left:

@@ -167,15 +167,16 @@ class OptimalController:
         clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
         survivals = {b.name: b.survival(hope=0.0 if b.is_costly else FREE_HOPE) for b in beliefs}
-        rate = clock.plain_rate * self._ledger.speedup
+        believed, alone = clock.plain_rate, dict[str, float]()
         for belief in beliefs:
-            if belief.tried < PROVEN:
-                continue  # hopes set no price
-            rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
-        lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
-        if not any(lengths.values()):  # nothing is as good as things were: then plain decoding is what it must beat
-            rate = clock.plain_rate
-            lengths = {b.name: _length(b, survivals[b.name], clock, rate) for b in beliefs}
+            survival, step = survivals[belief.name], belief.step_seconds
+            alone[belief.name] = best_rate(survival, step, clock)
+            if belief.tried >= PROVEN:  # hopes set no price
+                believed = max(believed, best_rate(survival, step, clock, share=belief.share))
+        rate = clock.plain_rate * self._ledger.speedup(believed / clock.plain_rate)
+        # Who is not as good as things are may be all there is at times, and is then better than nothing.
+        lengths = {b.name: _length(b, survivals[b.name], clock, min(rate, alone[b.name])) for b in beliefs}
+        rate = min(rate, max((alone[name] for name, length in lengths.items() if length), default=clock.plain_rate))
         for belief in beliefs:
             belief.turn(on=lengths[belief.name] > 0)
         self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name] and not b.is_silent}
@@ -190,7 +191,7 @@ class OptimalController:
         costly = [lengths[b.name] for b in self._beliefs.values() if b.is_costly]
         rows = 1 + others + round(others * max([self._nodes, *costly]))
         price = self._price(rows, clock, rate)
-        return Budget(self._most, depth, price, self._step_prices(clock, rate, lengths))
+        return Budget(self._most, depth, price, self._step_prices(clock, rate, lengths), rate / clock.plain_rate)
 
     def _price(self, rows: int, clock: Clock, rate: float) -> Probabilities:
         seconds = self.cost.seconds(np.arange(rows, rows + self._most + 1))

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft
-from paceline.draft.grow import merge, prune, values, worth
+from paceline.draft.grow import merge, prune, values
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
@@ -60,11 +60,17 @@ class MixDrafter:
         self._proposed = {view.id: _Proposed() for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
+        budgets = list(budgets)
         slow = [m for m, member in enumerate(self.members) if _price(member, budgets) > 0]
-        for m in [*(m for m in range(len(self.members)) if m not in slow), *slow]:
-            asked = [i for i in active if m not in slow or self._pays(m, views[i], budgets[i])]
+        for m in (m for m in range(len(self.members)) if m not in slow):
+            if active or is_reading:
+                self._ask(m, views, budgets, set(active))
+        for i in active:
+            budgets[i] = self._fair(views[i], budgets[i], slow)
+        for m in slow:
+            asked = {i for i in active if self._pays(m, views[i], budgets[i])}
             if asked or is_reading:
-                self._ask(m, views, budgets, set(asked))
+                self._ask(m, views, budgets, asked)
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -107,22 +113,46 @@ class MixDrafter:
                 self._proposed[views[i].id].drafts[m] = draft
         self.spent.update(member.spent)
 
+    def _fair(self, view: View, budget: Budget, slow: Seq[int]) -> Budget:
+        """Lower prices to what this round can earn at best.
+
+        They are those of the long run, which other rounds may have made; at prices that no choice of this one earns,
+        drafting nothing would seem best merely because it is over soonest.
+        """
+        if budget.price is None or not budget.plain:
+            return budget
+        best = 0.0
+        for m in [None, *slow]:
+            step = 0.0 if m is None else _price(self.members[m], [budget])
+            for steps, gain in enumerate(self._prospects(m, view, budget)):
+                taken = budget.plain + steps * step + budget.price[: len(gain)]
+                best = max(best, float(((1 + gain) / taken).max()))
+        return budget.scaled(best) if best < 1 else budget
+
     def _pays(self, m: int, view: View, budget: Budget) -> bool:
         """Whether a member that takes time is likely to add more than its steps cost."""
         if budget.price is None:
             return True
-        said = [values(draft)[1:] for draft in self._proposed[view.id].drafts.values()]
-        free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1][: budget.nodes]
-        _, without = worth(free, budget.price)
-        depth = min(budget.nodes, budget.depth, DEEPEST)
-        chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
-        by_depth = self._by_depth(view, depth)
         step = _price(self.members[m], [budget])
-        best = max(
-            worth(_better(chain[:steps], by_depth, free), budget.price)[1] - steps * step
-            for steps in range(1, depth + 1)
-        )
-        return best > without
+        prospects = self._prospects(m, view, budget)
+        without, *others = (float((gain - budget.price[: len(gain)]).max()) for gain in prospects)
+        return any(gain - steps * step > without for steps, gain in enumerate(others, start=1))
+
+    def _prospects(self, m: int | None, view: View, budget: Budget) -> list[Probabilities]:
+        """Return what the union is likely to bring by nodes, if a member that takes time makes 0, 1, 2, ... steps.
+
+        Each float64 [nodes + 1], in expected tokens beyond the target's own. `None`, or a member that is not wanted,
+        makes none.
+        """
+        said = [values(draft)[1:] for draft in self._proposed[view.id].drafts.values()]
+        free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1]
+        together = [free]
+        if m is not None and math.isfinite(_price(self.members[m], [budget])):
+            depth = min(budget.nodes, budget.depth, DEEPEST)
+            chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
+            by_depth = self._by_depth(view, depth)
+            together += [_better(chain[:steps], by_depth, free) for steps in range(1, depth + 1)]
+        return [np.concatenate([[0.0], np.cumsum(one[: budget.nodes])]) for one in together]
 
     def _by_depth(self, view: View, depth: int) -> Probabilities:
         """Return float64 [depth]: how likely the others' best guess at each depth is right."""

@@ -110,6 +110,9 @@ class Simulated:
             if source.heeds:
                 survival = np.cumprod([source.alpha(d) for d in range(most)])
                 cost = None if budget.price is None else budget.price + price * np.arange(len(budget.price))
+                if cost is not None and budget.plain:  # as a mix does
+                    earned = (1 + np.append(0.0, np.cumsum(survival)))[: len(cost)]
+                    cost = cost * min(1.0, (earned / (budget.plain + cost[: len(earned)])).max())
                 count, _ = worth(survival, cost)
             if count:
                 self.ran[source.name] += 1

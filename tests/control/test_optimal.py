@@ -116,6 +116,17 @@ def test_of_two_sources_the_one_that_does_not_pay_is_left_out():
 # ---- drift
 
 
+def test_after_a_fast_text_a_slower_source_is_used_at_once():
+    """Copying sets a pace that a model cannot keep; when there is nothing left to copy, the model is what there is."""
+    for seed in range(3):
+        copy, model = Source("copy", flat(0.98), heeds=True), Source("model", flat(0.85), 0.25, heeds=True)
+        engine = Simulated([copy, model], linear(0.05), noise=0.05, seed=seed)
+        controller = controller_of([copy, model], linear(0.05))
+        assert engine.play(controller, 400) > 5
+        copy.there = 0.0
+        assert engine.play(controller, 60) > 1.3, controller.reason
+
+
 def test_a_draft_that_becomes_good_is_taken_up_again():
     alpha = [0.0]
     source = Source("m", lambda depth: alpha[0], 0.2)

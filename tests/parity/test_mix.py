@@ -1,5 +1,7 @@
 """A mix is exact like its members, asks who takes time only when it pays, and lets everybody learn."""
 
+import math
+
 import numpy as np
 import pytest
 from parity_tools import run
@@ -107,6 +109,22 @@ def test_who_takes_time_is_asked_only_when_the_others_are_unsure(believed, asked
     mix.propose([view_at(5)], [BUDGET])
     assert slow.asked == asked
     assert mix.spent == ({"slow": Spent(4, 0.1)} if asked else {})
+
+
+def test_prices_that_no_choice_earns_do_not_keep_anybody_from_guessing():
+    """Copying ran at five times plain speed; now there is nothing to copy, and a good draft is better than none."""
+    price = Budget(8, 8, 5 * 0.05 * np.arange(9.0), {"slow": 5 * 0.2}, plain=5.0)
+    for known, asked in ((price, 1), (Budget(8, 8, price.price, price.step), 0)):  # not told, nobody can see it
+        slow = Slow([1, 2, 3, 4])
+        MixDrafter([Copy([], 0.5), slow]).propose([view_at(5)], [known])
+        assert slow.asked == asked
+    (draft,) = MixDrafter([Copy([1, 2], 0.7)]).propose([view_at(5)], [Budget(8, 8, price.price, {}, 5.0)])
+    assert draft.drafted == 2
+    hopeless = Slow([1, 2, 3, 4])
+    mix = MixDrafter([Copy([1, 2], 0.01), hopeless])
+    (draft,) = mix.propose([view_at(5)], [Budget(8, 8, 5 * 0.5 * np.arange(9.0), {"slow": math.inf}, 5.0)])
+    assert not draft.drafted
+    assert not hopeless.asked
 
 
 def test_who_is_never_right_is_no_longer_asked():
