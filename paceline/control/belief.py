@@ -19,6 +19,7 @@ DECAY = 0.98  # of an observation's weight with each that follows it
 FADE = 0.997  # of a depth's weight with each round, so that one given up is tried again some day
 SHRINK = 3.0  # observations that the source's own average is worth at each depth
 DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
+YOUNG = 8  # guesses put to the test until which a source may hope
 REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
 SILENT = 0.1  # share of rounds: about 25 in a row without a guess
 WINDOW = 9  # rounds that a step's seconds are the median of
@@ -64,17 +65,19 @@ class Belief:
         """How deep it may go so far: slowly until it was right a few times."""
         return 1 + 2 * self._kept_ever
 
-    def survival(self, *, hope: float = 0.0) -> Probabilities:
-        """Return float64 [depth]: how likely a chain is still right at each depth.
+    def rates(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [depth]: how often a guess at each depth is right, given the ones before.
 
         Args:
-            hope: how many standard errors to add to each rate.
+            hope: how many standard errors to add to each.
         """
         weight = self._tested_at + SHRINK
         rates = (self._right_at + SHRINK * self.rate) / weight
-        if hope:
-            rates = np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0)
-        return np.cumprod(rates, dtype=np.float64)
+        return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0) if hope else rates
+
+    def survival(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [depth]: how likely a chain is still right at each depth; see `rates`."""
+        return np.cumprod(self.rates(hope=hope), dtype=np.float64)
 
     def observe(self, tested: Ints, kept: Ints, *, censored: bool) -> None:
         """Count a round's guesses by depth; of one that was cut, only those kept."""

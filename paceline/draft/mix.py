@@ -60,9 +60,10 @@ class MixDrafter:
         self._proposed = {view.id: _Proposed() for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
-        slow = [m for m, member in enumerate(self.members) if _price(member, budgets) > 0]
+        slow = [m for m, member in enumerate(self.members) if _takes_time(member, budgets)]
         for m in [*(m for m in range(len(self.members)) if m not in slow), *slow]:
-            asked = [i for i in active if m not in slow or self._pays(m, views[i], budgets[i])]
+            wanted = [i for i in active if math.isfinite(_price(self.members[m], budgets[i]))]
+            asked = [i for i in wanted if m not in slow or self._pays(m, views[i], budgets[i])]
             if asked or is_reading:
                 self._ask(m, views, budgets, set(asked))
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
@@ -92,7 +93,7 @@ class MixDrafter:
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
         """Let one member propose for the sequences it is asked for; the others it only hears of."""
         member = self.members[m]
-        takes_time = _price(member, budgets) > 0
+        takes_time = _takes_time(member, budgets)
         # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
         own = [
             replace(budget, depth=0)
@@ -117,7 +118,7 @@ class MixDrafter:
         depth = min(budget.nodes, budget.depth, DEEPEST)
         chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
         by_depth = self._by_depth(view, depth)
-        step = _price(self.members[m], [budget])
+        step = _price(self.members[m], budget)
         best = max(
             worth(_better(chain[:steps], by_depth, free), budget.price)[1] - steps * step
             for steps in range(1, depth + 1)
@@ -152,12 +153,18 @@ class MixDrafter:
             self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))
 
 
-def _price(member: Drafter, budgets: Seq[Budget]) -> float:
-    """Return what a step of a member costs, in tokens; 0 for one that takes next to no time, infinite if none of its
-    sources is wanted."""
-    prices = [max(budget.step.get(name, 0.0) for budget in budgets) for name in member.sources]
+def _price(member: Drafter, budget: Budget) -> float:
+    """Return what a step of a member costs a sequence, in tokens: 0 if next to nothing, infinite if it has no use for
+    any of its sources.
+    """
+    prices = [budget.step.get(name, 0.0) for name in member.sources]
     wanted = [price for price in prices if math.isfinite(price)]
     return max(wanted) if wanted else math.inf if prices else 0.0
+
+
+def _takes_time(member: Drafter, budgets: Seq[Budget]) -> bool:
+    """Whether anybody pays for a member's steps."""
+    return any(0 < _price(member, budget) < math.inf for budget in budgets)
 
 
 def _better(chain: Probabilities, by_depth: Probabilities, free: Probabilities) -> Probabilities:
