@@ -11,6 +11,7 @@ from collections import deque
 
 import numpy as np
 
+from paceline.control.acceptance import bounded
 from paceline.control.numbers import median
 from paceline.types import Ints, Probabilities, Spent
 
@@ -41,7 +42,9 @@ class Belief:
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
         self.step_seconds = median(self._steps)  # 0 if it takes no time
         self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
+        self._new = np.zeros((2, depth))
         self._kept_ever = 0
+        self.recalled = 0.0  # observations that earlier runs are worth
         self._ran = False
         self.is_on = True
         self.tried = 0
@@ -92,8 +95,23 @@ class Belief:
             self._right, self._tested = DECAY * self._right + right, DECAY * self._tested + 1
             self._right_at[at] = DECAY * self._right_at[at] + right
             self._tested_at[at] = DECAY * self._tested_at[at] + 1
+            self._new[:, at] += right, 1
             self._kept_ever += int(right)
             self.tried += 1
+
+    def gained(self) -> Probabilities:
+        """See `Record`."""
+        new, self._new = self._new, np.zeros_like(self._new)
+        return new
+
+    def recall(self, counts: Probabilities, most: float) -> None:
+        """See `Record`; all depths together are worth no more than one at most, for a new text to overrule."""
+        if counts.shape != self._new.shape:
+            raise ValueError(f"{self._new.shape[1]} depths have other counts than {counts.shape}")
+        self._right_at, self._tested_at = bounded(counts, most)
+        together = bounded(counts.sum(axis=1)[:, None], most)[:, 0].tolist()
+        self._right, self._tested = self._right + together[0], self._tested + together[1]
+        self._kept_ever, self.recalled = int(together[0]), together[1]
 
     def had(self, share: float) -> None:
         """Count for which share of the sequences of a round it had anything to guess."""

@@ -93,6 +93,11 @@ class OptimalController:
         """Say what it does, and the numbers that made it so."""
         return explain(self._outlook)
 
+    @property
+    def experience(self) -> dict[str, Belief]:
+        """What was learnt of the sources, by name."""
+        return {f"{name}: to depth {self._most}": belief for name, belief in self._beliefs.items()}
+
     def renew(self, cost: CostTable) -> None:
         """Go by another table from now on; what is known of the sources stays."""
         self.cost, self._decided = cost, HOLDS
@@ -185,7 +190,7 @@ class OptimalController:
         }
         rate = clock.plain_rate * self._ledger.speedup
         for belief in beliefs:
-            if belief.tried < PROVEN:
+            if belief.tried + belief.recalled < PROVEN:
                 continue  # hopes set no price
             rate = max(rate, best_rate(survivals[belief.name], belief.step_seconds, clock, share=belief.share))
         hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}

@@ -77,6 +77,8 @@ def _refusal(outlook: Outlook, clock: Clock, name: str) -> str:
 
 
 def _record(belief: Belief) -> str:
+    if not belief.tried and belief.recalled:
+        return f"was right {100 * belief.rate:.0f} % of the time before"
     if not belief.tried:
         return f"is untried and taken to be right {100 * belief.rate:.0f} % of the time"
     return f"is right {100 * belief.rate:.0f} % of the time"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft
+from paceline.draft.base import Drafter, empty_draft, experience_of, named
 from paceline.draft.grow import merge, prune, values, worth
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
@@ -51,6 +51,8 @@ class MixDrafter:
         # What a member that takes time is expected to be worth before it is asked, by depth.
         self._expected = [Acceptance(np.full(DEEPEST, 0.7)) for _ in members]
         self._agreement = Acceptance(0.5 + 0.5 * (np.arange(BINS) + 0.5) / BINS, weight=8.0)
+        own = {" ".join(member.sources): record for member, record in zip(members, self._expected, strict=True)}
+        self.experience = {**named("mix", {"agreement": self._agreement, **own}), **experience_of(*members)}
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a tree for each sequence; see `Drafter.propose`."""
