@@ -11,6 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent / "model"))
 # Numpy's threads and the pool's would wait for each other's cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# What drafters learn in tests is nobody's experience, and what they do must not depend on what the user's learnt.
+os.environ["PACELINE_MEMORY"] = "off"
+
 
 @pytest.fixture(autouse=True, scope="session")
 def one_core():

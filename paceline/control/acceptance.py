@@ -8,10 +8,30 @@ Leviathan et al. 2211.17192; discounting: 2406.14066).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from paceline.types import Probabilities
+
+
+class Record(Protocol):
+    """Counts that are worth keeping from one run to the next. Both are float64 [2, n]: right, and put to the test."""
+
+    def gained(self) -> Probabilities:
+        """Return what was counted since this was last asked."""
+
+    def recall(self, counts: Probabilities, most: float) -> None:
+        """Begin with what earlier runs counted, worth at most so many observations each.
+
+        Raises:
+            ValueError: these counts are of something else.
+        """
+
+
+def bounded(counts: Probabilities, most: float) -> Probabilities:
+    """Return counts float64 [2, n], none worth more than so many observations; the rates stay."""
+    return np.asarray(counts * (most / np.maximum(counts[1], most)))
 
 
 class Acceptance:
@@ -28,6 +48,7 @@ class Acceptance:
         self._weight, self._decay = weight, decay
         self._tested = np.zeros(len(self._prior))
         self._kept = np.zeros(len(self._prior))
+        self._new = np.zeros((2, len(self._prior)))
 
     def rates(self, *, hope: float = 0.0) -> Probabilities:
         """Return float64 [buckets], between 0 and 1.
@@ -43,3 +64,18 @@ class Acceptance:
         """Count one guess whose parent was accepted."""
         self._tested[bucket] = self._decay * self._tested[bucket] + 1
         self._kept[bucket] = self._decay * self._kept[bucket] + kept
+        self._new[0, bucket] += kept
+        self._new[1, bucket] += 1
+
+    def gained(self) -> Probabilities:
+        """See `Record`."""
+        new, self._new = self._new, np.zeros_like(self._new)
+        return new
+
+    def recall(self, counts: Probabilities, most: float) -> None:
+        """See `Record`."""
+        if counts.shape != self._new.shape:
+            raise ValueError(f"{self._new.shape[1]} buckets have other counts than {counts.shape}")
+        right, tested = bounded(counts, most)
+        self._kept += right
+        self._tested += tested

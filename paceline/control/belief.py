@@ -11,6 +11,7 @@ from collections import deque
 
 import numpy as np
 
+from paceline.control.acceptance import bounded
 from paceline.control.numbers import median
 from paceline.types import Ints, Probabilities, Spent
 
@@ -19,6 +20,7 @@ DECAY = 0.98  # of an observation's weight with each that follows it
 FADE = 0.997  # of a depth's weight with each round, so that one given up is tried again some day
 SHRINK = 3.0  # observations that the source's own average is worth at each depth
 DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
+YOUNG = 8  # guesses put to the test until which a source may hope
 REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
 SILENT = 0.1  # share of rounds: about 25 in a row without a guess
 WINDOW = 9  # rounds that a step's seconds are the median of
@@ -40,7 +42,9 @@ class Belief:
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
         self.step_seconds = median(self._steps)  # 0 if it takes no time
         self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
+        self._new = np.zeros((2, depth))
         self._kept_ever = 0
+        self.recalled = 0.0  # observations that earlier runs are worth
         self._ran = False
         self.is_on = True
         self.tried = 0
@@ -64,17 +68,19 @@ class Belief:
         """How deep it may go so far: slowly until it was right a few times."""
         return 1 + 2 * self._kept_ever
 
-    def survival(self, *, hope: float = 0.0) -> Probabilities:
-        """Return float64 [depth]: how likely a chain is still right at each depth.
+    def rates(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [depth]: how often a guess at each depth is right, given the ones before.
 
         Args:
-            hope: how many standard errors to add to each rate.
+            hope: how many standard errors to add to each.
         """
         weight = self._tested_at + SHRINK
         rates = (self._right_at + SHRINK * self.rate) / weight
-        if hope:
-            rates = np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0)
-        return np.cumprod(rates, dtype=np.float64)
+        return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0) if hope else rates
+
+    def survival(self, *, hope: float = 0.0) -> Probabilities:
+        """Return float64 [depth]: how likely a chain is still right at each depth; see `rates`."""
+        return np.cumprod(self.rates(hope=hope), dtype=np.float64)
 
     def observe(self, tested: Ints, kept: Ints, *, censored: bool) -> None:
         """Count a round's guesses by depth; of one that was cut, only those kept."""
@@ -89,8 +95,23 @@ class Belief:
             self._right, self._tested = DECAY * self._right + right, DECAY * self._tested + 1
             self._right_at[at] = DECAY * self._right_at[at] + right
             self._tested_at[at] = DECAY * self._tested_at[at] + 1
+            self._new[:, at] += right, 1
             self._kept_ever += int(right)
             self.tried += 1
+
+    def gained(self) -> Probabilities:
+        """See `Record`."""
+        new, self._new = self._new, np.zeros_like(self._new)
+        return new
+
+    def recall(self, counts: Probabilities, most: float) -> None:
+        """See `Record`; all depths together are worth no more than one at most, for a new text to overrule."""
+        if counts.shape != self._new.shape:
+            raise ValueError(f"{self._new.shape[1]} depths have other counts than {counts.shape}")
+        self._right_at, self._tested_at = bounded(counts, most)
+        together = bounded(counts.sum(axis=1)[:, None], most)[:, 0].tolist()
+        self._right, self._tested = self._right + together[0], self._tested + together[1]
+        self._kept_ever, self.recalled = int(together[0]), together[1]
 
     def had(self, share: float) -> None:
         """Count for which share of the sequences of a round it had anything to guess."""

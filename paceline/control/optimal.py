@@ -1,9 +1,9 @@
 """Draft as much as pays on this machine, nothing included: the default.
 
 Knows what forwards take (`CostTable`), how often each source is right at each depth and what a step of it takes
-(`Belief`). Every round it works out the long-run rate R to be had and prices rows and steps at R (threshold stopping:
-SpecDec++ 2405.19715; the whole batch: SmartSpec 2406.14066). A source that does not pay is left out before it runs, and
-tried again now and then, for less than a hundredth of the time.
+(`Belief`), and for which sequences more or less often (`Leanings`). Every round it works out the long-run rate R to be
+had and prices rows and steps at R (threshold stopping: SpecDec++ 2405.19715; the whole batch: SmartSpec 2406.14066). A
+source that does not pay is left out before it runs, and tried again now and then, in a hundredth of the time at most.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from paceline.control.allowance import MOST, Allowance
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
+from paceline.control.leaning import Leanings
 from paceline.control.ledger import OUTLIER, Ledger
 from paceline.control.numbers import median
-from paceline.control.plan import Clock, best_rate, gains
+from paceline.control.plan import Clock, admit, best_rate, gains
 from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
 PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
-YOUNG = 8  # guesses put to the test until which a source may hope
 HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
@@ -47,7 +47,8 @@ class _Step:
     probed: str = ""
     kept: int = 0
     drafted: int = 0
-    guessed: dict[str, int] = field(default_factory=dict)  # by source: sequences that it had a guess for
+    asked: dict[str, int] = field(default_factory=dict)  # by source: sequences that it may guess for
+    guessed: dict[str, int] = field(default_factory=dict)  # and those that it had a guess for
     tokens: int = 0
     seen: int = 0
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
@@ -70,7 +71,7 @@ class OptimalController:
         self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
         self._ledger, self._allowance = Ledger(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
-        self._nodes = 0.0  # drafted by a sequence in a round of late
+        self._leanings = Leanings()
         self._read: dict[int, int] = {}  # by sequence: its length when it was last drafted for
         self._heard = set[int]()  # sequences with a prediction that everybody was asked about
         self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
@@ -80,7 +81,8 @@ class OptimalController:
         self._wanted = 0.0  # seconds that the next probe would take
         self._step = _Step(0)
         self._clock, self._rate = Clock(0, np.ones(1)), 0.0
-        self._lengths: dict[str, int] = {}
+        self._sequences: list[int] = []
+        self._lengths: dict[str, list[int]] = {}  # by source, how deep it may go for each of them
         self._decided = 0  # rounds ago
         self._probes: dict[str, tuple[int, float, bool]] = {}
         self._cheapest = 0.0  # seconds that the cheapest of them takes, apart from reading
@@ -91,6 +93,11 @@ class OptimalController:
         """Say what it does, and the numbers that made it so."""
         return explain(self._outlook)
 
+    @property
+    def experience(self) -> dict[str, Belief]:
+        """What was learnt of the sources, by name."""
+        return {f"{name}: to depth {self._most}": belief for name, belief in self._beliefs.items()}
+
     def renew(self, cost: CostTable) -> None:
         """Go by another table from now on; what is known of the sources stays."""
         self.cost, self._decided = cost, HOLDS
@@ -98,7 +105,7 @@ class OptimalController:
         self._shifts.clear()
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
-        """Return one budget per sequence: the same for all, except in a probe."""
+        """Return one budget per sequence: rows and steps go to those whose guesses are worth most."""
         count = len(views)
         self._step = step = _Step(count)
         if not count or not self._most or not self._beliefs:
@@ -107,16 +114,21 @@ class OptimalController:
         if predicted - self._heard:
             self._hear_all()
         self._heard = predicted
-        if not self._is_settled(count):
-            self._decide(count)
+        sequences = [view.id for view in views]
+        self._leanings.keep(sequences)
+        if not self._is_settled(sequences):
+            self._decide(sequences)
         elif self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
-        clock, rate, lengths = self._clock, self._rate, self._lengths
-        depth = 0 if self._ledger.is_paused else max(lengths.values())
-        if depth and self._is_doubtful(count):
+        clock = self._clock
+        depths = [0 if self._ledger.is_paused else max(each) for each in zip(*self._lengths.values(), strict=True)]
+        step.depth = max(depths)
+        if step.depth and self._is_doubtful(count):
+            step.depth = 0
             return [NOTHING] * count
-        step.depth = depth
-        budgets = [self._budget(clock, rate, lengths, depth)] * count
+        if step.depth:
+            step.asked = {name: sum(map(bool, lengths)) for name, lengths in self._lengths.items()}
+        budgets = self._budgets(clock, self._rate, depths)
         if not self._ledger.is_paused and self._probes:
             self._probe(list(self._probes), views, budgets, clock)
         step.is_open = any(budget.nodes for budget in budgets)
@@ -131,12 +143,16 @@ class OptimalController:
         for name, (tested, kept) in round.by_source_depth.items():
             belief = self._beliefs.get(name)
             if belief is not None:
-                if not self._lengths.get(name):
+                if not any(self._lengths.get(name, ())):
                     self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
+                if step.sequences > 1 or self._leanings.knows(sequence_id):
+                    self._leanings.observe(sequence_id, name, tested, kept, censored=round.censored)
                 step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
                 step.kept += int(kept.sum()) if name == step.probed else 0
-        step.drafted += int(round.drafted.sum())
+        drafted = int(round.drafted.sum())
+        self._leanings.drafted(sequence_id, drafted)
+        step.drafted += drafted
         step.tokens += round.committed
         step.seen += 1
         for i, seconds in enumerate((round.draft_seconds, round.verify_seconds, round.other_seconds)):
@@ -152,60 +168,81 @@ class OptimalController:
             belief.share = max(belief.share, 0.5)
         self._decided = HOLDS
 
-    def _is_settled(self, count: int) -> bool:
+    def _is_settled(self, sequences: Sequence[int]) -> bool:
         """Whether a decision still holds: for long if nothing was drafted since, else for a few rounds."""
         self._decided += 1
-        if self._clock.sequences != count:
+        if len(self._sequences) != len(sequences) or (len(sequences) > 1 and self._sequences != sequences):
             return False
-        if any(self._lengths.values()):
+        if any(any(lengths) for lengths in self._lengths.values()):
             return self._decided < (HOLDS_ON if min(b.tried for b in self._beliefs.values() if b.is_on) > 32 else 1)
         return self._decided < HOLDS
 
-    def _decide(self, count: int) -> None:
-        """Find the rate to be had, in tokens per second, and how deep each source pays at that rate, if at all."""
-        forward = self.cost.seconds(count * np.arange(1, self._most + 2))
+    def _decide(self, sequences: list[int]) -> None:
+        """Find the rate to be had, in tokens per second, and how deep each source pays at that rate for each sequence,
+        if at all.
+        """
+        count = len(sequences)
+        forward = self.cost.seconds(count + np.arange(count * self._most + 1))
         clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
-        survivals = {b.name: b.survival(hope=0.0 if b.is_costly else FREE_HOPE) for b in beliefs}
+        survivals = {
+            b.name: self._leanings.survivals(b, sequences, hope=0.0 if b.is_costly else FREE_HOPE) for b in beliefs
+        }
         believed, alone = clock.plain_rate, dict[str, float]()
         for belief in beliefs:
             survival, step = survivals[belief.name], belief.step_seconds
             alone[belief.name] = best_rate(survival, step, clock)
-            if belief.tried >= PROVEN:  # hopes set no price
+            if belief.tried + belief.recalled >= PROVEN:  # hopes set no price
                 believed = max(believed, best_rate(survival, step, clock, share=belief.share))
         rate = clock.plain_rate * self._ledger.speedup(believed / clock.plain_rate)
+        hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}
         # Who is not as good as things are may be all there is at times, and is then better than nothing.
-        lengths = {b.name: _length(b, survivals[b.name], clock, min(rate, alone[b.name])) for b in beliefs}
-        rate = min(rate, max((alone[name] for name, length in lengths.items() if length), default=clock.plain_rate))
+        lengths = {
+            b.name: _lengths(b, survivals[b.name], hoped[b.name], clock, min(rate, alone[b.name])) for b in beliefs
+        }
+        rate = min(rate, max((alone[name] for name, found in lengths.items() if any(found)), default=clock.plain_rate))
         for belief in beliefs:
-            belief.turn(on=lengths[belief.name] > 0)
-        self._probes = {b.name: self._plan_probe(b, clock) for b in beliefs if not lengths[b.name] and not b.is_silent}
+            belief.turn(on=any(lengths[belief.name]))
+        waiting = [b for b in beliefs if not b.is_on and not b.is_silent]
+        self._probes = {b.name: self._plan_probe(b, clock) for b in waiting}
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
-        self._clock, self._rate, self._lengths, self._decided = clock, rate, lengths, 0
+        self._sequences, self._lengths, self._decided = sequences, lengths, 0
+        self._clock, self._rate = clock, rate
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
 
-    def _budget(self, clock: Clock, rate: float, lengths: Mapping[str, int], depth: int) -> Budget:
-        if not depth:
-            return NOTHING
-        others = clock.sequences - 1
-        costly = [lengths[b.name] for b in self._beliefs.values() if b.is_costly]
-        rows = 1 + others + round(others * max([self._nodes, *costly]))
-        price = self._price(rows, clock, rate)
-        return Budget(self._most, depth, price, self._step_prices(clock, rate, lengths), rate / clock.plain_rate)
+    def _budgets(self, clock: Clock, rate: float, depths: Sequence[int]) -> list[Budget]:
+        """Price each sequence's rows behind those that the others are likely to have."""
+        steps, plain = self._step_prices(clock, rate), rate / clock.plain_rate
+        costly = [b.name for b in self._beliefs.values() if b.is_costly]
+        nodes = [
+            max([self._leanings.nodes(sequence), *(self._lengths[name][i] for name in costly)]) if depths[i] else 0.0
+            for i, sequence in enumerate(self._sequences)
+        ]
+        drafting, prices, found = max(sum(map(bool, depths)), 1), dict[int, Probabilities](), list[Budget]()
+        for i, depth in enumerate(depths):
+            rows = clock.sequences + round(sum(nodes) - nodes[i])
+            if depth and rows not in prices:
+                prices[rows] = self._price(rows, rate, clock.extra / drafting)
+            step = {name: of[i] for name, of in steps.items() if of[i]}
+            found.append(Budget(self._most, depth, prices[rows], step, plain) if depth else NOTHING)
+        return found
 
-    def _price(self, rows: int, clock: Clock, rate: float) -> Probabilities:
+    def _price(self, rows: int, rate: float, extra: float) -> Probabilities:
         seconds = self.cost.seconds(np.arange(rows, rows + self._most + 1))
         price = rate * (seconds - seconds[0])
-        price[1:] += rate * clock.extra / clock.sequences
+        price[1:] += rate * extra
         return np.asarray(price)
 
-    def _step_prices(self, clock: Clock, rate: float, lengths: Mapping[str, int]) -> dict[str, float]:
-        """Return what a step costs each sequence, which share it; no price is high enough for what does not pay."""
-        return {
-            b.name: rate * b.step_seconds / clock.sequences if lengths[b.name] else math.inf
-            for b in self._beliefs.values()
-            if b.is_costly or not lengths[b.name]
-        }
+    def _step_prices(self, clock: Clock, rate: float) -> dict[str, list[float]]:
+        """Return what a step of each source costs each sequence: those that it pays for share it, by the guesses they
+        are likely to have of it; no price is high enough for what does not pay.
+        """
+        found, most = {}, [1 + self._leanings.nodes(sequence) for sequence in self._sequences]
+        for name, lengths in self._lengths.items():
+            likely = [min(length, nodes) for length, nodes in zip(lengths, most, strict=True)]
+            price = rate * self._beliefs[name].step_seconds * max(likely) / sum(likely) if any(lengths) else math.inf
+            found[name] = [price if length else math.inf for length in lengths]
+        return found
 
     def _is_doubtful(self, count: int) -> bool:
         """Whether verifying takes another time than when a plain round was last seen: one more tells if all does."""
@@ -224,10 +261,11 @@ class OptimalController:
             self._wanted = added
             return
         lags = [len(view.tokens) - self._read.get(view.id, 0) for view in views]
-        i = int(np.argmin(lags))
+        belief = self._beliefs[name]
+        i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -lags[i]))
         # A source that paused reads what it missed.
         reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
-        self._wanted = added + self._beliefs[name].step_seconds * reading
+        self._wanted = added + belief.step_seconds * reading
         if self._allowance.seconds < self._wanted and not is_free:
             self._cheapest = self._wanted
             return
@@ -251,8 +289,8 @@ class OptimalController:
     def _settle(self, step: _Step, round: Round) -> None:
         for name, belief in self._beliefs.items():
             belief.took(round.spent.get(name))
-            if step.depth and belief.is_on:
-                belief.had(step.guessed.get(name, 0) / step.sequences)
+            if step.asked.get(name):
+                belief.had(min(step.guessed.get(name, 0) / step.asked[name], 1.0))
         drafting, verifying, other = step.seconds
         is_sound = all(math.isfinite(s) and s >= 0 for s in step.seconds) and verifying > 0
         if is_sound and not step.is_open and step.tokens:
@@ -275,7 +313,6 @@ class OptimalController:
             predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
         real = min(drafting + verifying + other, OUTLIER * predicted)
         self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
-        self._nodes += (step.drafted / step.sequences - self._nodes) / 8
         self._watch(step, round.rows)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         if step.probed:
@@ -296,19 +333,19 @@ class OptimalController:
         self._has_moved = abs(shift - before) > MOVED
 
 
-def _length(belief: Belief, survival: Probabilities, clock: Clock, rate: float) -> int:
-    """Return how deep a source pays; not deeper than it may start with, if so much pays as well."""
+def _lengths(belief: Belief, survivals: Probabilities, hoped: Probabilities, clock: Clock, rate: float) -> list[int]:
+    """Return how deep a source pays for each sequence; not deeper than it may start with, if so much pays as well.
+
+    Where nothing does, a first guess may be tried in hope.
+    """
+    nothing = [0] * clock.sequences
     if belief.is_silent:
-        return 0
-    gain = gains(survival, belief.step_seconds, clock, rate)
-    best, start = int(gain.argmax()), belief.start + 1
-    if gain[best] < LEAST * clock.sequences:
-        if belief.tried >= YOUNG:
-            return 0
-        hoped = gains(
-            belief.survival(hope=HOPE)[:1], belief.step_seconds, replace(clock, forward=clock.forward[:2]), rate
-        )
-        return int(hoped[-1] > LEAST * clock.sequences)
-    if best >= start and gain[:start].max() > 0:
-        return int(gain[:start].argmax())
-    return best
+        return nothing
+    lengths, gain = admit(survivals, belief.step_seconds, clock, rate)
+    if gain < LEAST * max(sum(map(bool, lengths)), 1):
+        lengths, gain = admit(hoped, belief.step_seconds, clock, rate)
+        return lengths if gain > LEAST * sum(lengths) else nothing
+    if max(lengths) > belief.start:
+        first_lengths, gain = admit(survivals, belief.step_seconds, clock, rate, deepest=belief.start)
+        return first_lengths if gain > 0 else lengths
+    return lengths

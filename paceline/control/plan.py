@@ -1,7 +1,9 @@
 """The arithmetic of draft length: what a round brings, what it takes, where to stop.
 
 E(g) = 1 + sum of survivals is what g guesses bring, T(g) what they take. The best long-run rate R is max E / T, and
-with R known a guess pays if it adds more than R times its seconds (renewal reward; Dinkelbach 1967).
+with R known a guess pays if it adds more than R times its seconds (renewal reward; Dinkelbach 1967). Sequences of one
+batch share the forward but not their luck: its rows go to the likeliest guesses, whosesoever they are (SmartSpec
+2406.14066). All of it is settled by what is past, before anything is drawn.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.types import Probabilities
+
+LOOKED_AT = 1024  # guesses of a round at most, the likeliest
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
     """What rounds of B sequences take, in seconds.
 
-    `forward` float64 [most + 1]: the target's forward if each of them has so many guesses; `overhead` what every round
-    takes besides, `extra` what a round that drafts takes on top, whatever it drafts.
+    `forward` float64 [B * most + 1]: the target's forward with so many guesses, all sequences together; `overhead` what
+    every round takes besides, `extra` what a round that drafts takes on top, whatever it drafts.
     """
 
     sequences: int
@@ -36,31 +41,80 @@ class Clock:
         """Tokens per second without guesses."""
         return self.sequences / self.plain
 
+    @property
+    def most(self) -> int:
+        """How many guesses a sequence may have."""
+        return (len(self.forward) - 1) // self.sequences
+
     def added(self, step: float) -> Probabilities:
-        """Return float64 [most + 1]: the seconds that g guesses add to a plain round, `step` seconds each to draft."""
-        lengths = np.arange(len(self.forward))
-        return np.asarray(self.forward - self.forward[0] + step * lengths + self.extra * (lengths > 0))
+        """Return float64 [most + 1]: the seconds that g guesses each add to a plain round, `step` seconds a depth."""
+        lengths, forward = np.arange(self.most + 1), self.forward[:: self.sequences]
+        return np.asarray(forward - forward[0] + step * lengths + self.extra * (lengths > 0))
 
 
 def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: float = 1.0) -> float:
-    """Return max E(g) / T(g) in tokens per second, g = 0 included.
+    """Return the most tokens per second that any way to share out guesses brings, none at all included.
 
     Args:
+        survival: float64 [most], or [B, most] if sequences differ.
         share: of rounds in which there is anything to guess; the others are plain.
     """
-    brought = clock.sequences * np.concatenate([[0.0], np.cumsum(survival)])
-    return float(((clock.sequences + share * brought) / (clock.plain + share * clock.added(step))).max())
+    _, brought, added = _ways(_each(survival, clock), step, clock)
+    found = (clock.sequences + share * brought) / (clock.plain + share * added)
+    return max(float(found.max()), clock.plain_rate)
+
+
+def admit(
+    survival: Probabilities, step: float, clock: Clock, rate: float, *, deepest: int | None = None
+) -> tuple[list[int], float]:
+    """Return how many guesses each sequence should have, and what all of them gain beyond what their time is worth.
+
+    Args:
+        survival: float64 [most], or [B, most] if sequences differ; never rising with depth.
+        deepest: the most that any may have.
+    """
+    each = _each(survival, clock)
+    if each.shape[1] == 0 or deepest == 0:
+        return [0] * clock.sequences, 0.0
+    order, brought, added = _ways(each, step, clock)
+    gain = (brought - rate * added)[:deepest]
+    depth, count = (int(at) for at in np.unravel_index(gain.argmax(), gain.shape))
+    if gain[depth, count] <= 0:
+        return [0] * clock.sequences, 0.0
+    taken = order[: count + 1]
+    owner = taken[taken % each.shape[1] <= depth] // each.shape[1]
+    return np.bincount(owner, minlength=clock.sequences).tolist(), float(gain[depth, count])
+
+
+def _each(survival: Probabilities, clock: Clock) -> Probabilities:
+    return np.broadcast_to(np.atleast_2d(survival), (clock.sequences, np.shape(survival)[-1]))
+
+
+def _ways(each: Probabilities, step: float, clock: Clock) -> tuple[npt.NDArray[np.intp], Probabilities, Probabilities]:
+    """Return int [n] the guesses, likeliest first, and what each way to admit them brings and takes.
+
+    A way is a depth that nobody exceeds and how much of the order is looked at: what it admits is then the best there
+    is for its rows and steps. Both float64 [depths, n]; all of them are weighed, not up to the first that is worse, for
+    forwards take steps.
+    """
+    depths = each.shape[1]
+    order = np.argsort(-each, axis=None, kind="stable")[:LOOKED_AT]  # stable: none comes before the one it follows
+    is_in = (order % depths)[None, :] <= np.arange(depths)[:, None]
+    brought = np.cumsum(is_in * each.reshape(-1)[order], axis=1)
+    rows = np.cumsum(is_in, axis=1)
+    deepest = np.arange(1, depths + 1)[:, None]
+    return order, brought, clock.forward[rows] - clock.forward[0] + step * deepest + clock.extra
 
 
 def gains(survival: Probabilities, step: float, clock: Clock, rate: float) -> Probabilities:
-    """Return float64 [most + 1]: what g guesses bring all sequences beyond what their time is worth."""
+    """Return float64 [most + 1]: what g guesses for each bring all sequences beyond what their time is worth."""
     brought = clock.sequences * np.concatenate([[0.0], np.cumsum(survival)])
     return np.asarray(brought - rate * clock.added(step))
 
 
 def break_even(step: float, clock: Clock, rate: float) -> float:
     """Return the acceptance, the same at every depth, from which guesses pay at all; above 1 if they never do."""
-    depths = np.arange(1, len(clock.forward))
+    depths = np.arange(1, clock.most + 1)
     low, high = 0.0, 1.0
     if not len(depths) or gains(np.ones(len(depths)), step, clock, rate)[1:].max() <= 0:
         return 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,13 +16,13 @@ from paceline.types import Probabilities
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the latest decision was made of; lengths and survivals by source."""
+    """What the latest decision was made of, by source: survivals float64 [B, depth] and each sequence's length."""
 
     clock: Clock | None = None
     rate: float = 0.0
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     survivals: Mapping[str, Probabilities] = field(default_factory=dict)
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
 
 
@@ -33,42 +33,52 @@ def explain(outlook: Outlook) -> str:
         return ""
     if outlook.ledger.is_paused:
         return f"{OFF} for a while: with it, decoding ran at {outlook.ledger.loss:.2f} of its plain speed"
-    on = [name for name, length in outlook.lengths.items() if length]
+    on = [name for name, lengths in outlook.lengths.items() if any(lengths)]
     off = [
         _refusal(outlook, clock, name)
-        for name, length in outlook.lengths.items()
-        if not length and not outlook.beliefs[name].is_silent
+        for name in outlook.lengths
+        if name not in on and not outlook.beliefs[name].is_silent
     ]
     if not on:
         return f"{OFF}: {'; '.join(off) or 'nobody has anything to guess'}"
-    deepest = max(on, key=lambda name: outlook.lengths[name])
+    deepest = max(on, key=lambda name: max(outlook.lengths[name]))
     return "; ".join([_choice(outlook, clock, deepest), *(f"without {text}" for text in off)])
 
 
 def _choice(outlook: Outlook, clock: Clock, name: str) -> str:
-    belief, length = outlook.beliefs[name], outlook.lengths[name]
-    said = f"{length} token{'' if length == 1 else 's'} a round: {name} {_record(belief)}"
-    if length >= len(clock.forward) - 1:
+    belief, lengths = outlook.beliefs[name], outlook.lengths[name]
+    least, most = min(lengths), max(lengths)
+    many = f"{most} token{'' if most == 1 else 's'}"
+    each = "" if least == most else f"{least} to "
+    said = f"{each}{many} a round{', by sequence' if each else ''}: {name} {_record(belief)}"
+    if most >= clock.most:
         return f"{said}; no more were asked for"
-    seconds = clock.added(belief.step_seconds)
-    added = float(outlook.survivals[name][length])
-    cost = outlook.rate * float(seconds[length + 1] - seconds[length]) / clock.sequences
-    if added > cost and length == belief.start:
+    added = max(float(outlook.survivals[name][i][most]) for i, length in enumerate(lengths) if length == most)
+    cost = outlook.rate * _next(clock, lengths, belief.step_seconds)
+    if added > cost and most == belief.start:
         return f"{said}; more once it has proved right"
-    return f"{said}; the {_ordinal(length + 1)} would add {added:.2f} tokens and cost {cost:.2f}"
+    would = "would at best add" if each else "would add"
+    return f"{said}; the {_ordinal(most + 1)} {would} {added:.2f} tokens and cost {cost:.2f}"
+
+
+def _next(clock: Clock, lengths: Sequence[int], step: float) -> float:
+    """Return the seconds of one more guess for the deepest sequence; if all are alike, of one for each, its share."""
+    total, count = sum(lengths), clock.sequences if min(lengths) == max(lengths) else 1
+    return float(clock.forward[total + count] - clock.forward[total] + step) / count
 
 
 def _refusal(outlook: Outlook, clock: Clock, name: str) -> str:
     belief = outlook.beliefs[name]
     needed = break_even(belief.step_seconds, clock, outlook.rate)
     bar = f"break-even {100 * needed:.0f} %" if needed <= 1 else "no guess could pay for itself"
-    added = clock.added(0.0)
-    row = float(np.diff(added)[0]) / clock.plain if len(added) > 1 else 0.0
+    row = float(np.diff(clock.added(0.0))[0]) / clock.plain if clock.most else 0.0
     step = f"a step costs {belief.step_seconds / clock.plain:.2f} of a plain token and " if belief.is_costly else ""
     return f"{name} {_record(belief)}; {step}checking one more costs {row:.2f} of a plain token; {bar}"
 
 
 def _record(belief: Belief) -> str:
+    if not belief.tried and belief.recalled:
+        return f"was right {100 * belief.rate:.0f} % of the time before"
     if not belief.tried:
         return f"is untried and taken to be right {100 * belief.rate:.0f} % of the time"
     return f"is right {100 * belief.rate:.0f} % of the time"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from paceline.config import LLMConfig
+from paceline.control.acceptance import Record
 from paceline.errors import UsageError
 from paceline.model.base import Model
 from paceline.tokenizer import Tokenizer
@@ -38,6 +39,23 @@ class Drafter(Protocol):
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence that ended."""
+
+
+@runtime_checkable
+class Experienced(Protocol):
+    """A drafter that learns something worth keeping from run to run: its records by name."""
+
+    experience: Mapping[str, Record]
+
+
+def experience_of(*drafters: Drafter) -> dict[str, Record]:
+    """Return the records of those that keep any."""
+    return {name: r for one in drafters if isinstance(one, Experienced) for name, r in one.experience.items()}
+
+
+def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
+    """Return records under names that tell whose they are."""
+    return {f"{owner}: {name}": record for name, record in records.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Confidence:
         self._ahead = Acceptance(np.tile(ahead, DEPTHS))
         self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
         self._rates: Rates | None = None
+        self.experience = {"kept": self._kept, "ahead": self._ahead, "beside": self._beside}
 
     def rates(self) -> Rates:
         """Return what is known by now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Loaded, Setting, register
+from paceline.draft.base import Drafter, Loaded, Setting, experience_of, register
 from paceline.draft.grow import merge, prune
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.translate import drafter_for, label_of, voice_for
@@ -29,6 +29,7 @@ class BranchesDrafter:
     def __init__(self, members: Seq[Drafter], *, draws: Draws = "shared") -> None:
         self.members = tuple(members)
         self.sources: tuple[str, ...] = tuple(source for member in members for source in member.sources)
+        self.experience = experience_of(*self.members)
         self._offsets = [sum(len(m.sources) for m in self.members[:i]) for i in range(len(self.members))]
         self._is_greedy = draws != "shared"
         self.spent: dict[str, Spent] = {}

@@ -60,6 +60,7 @@ class LookaheadDrafter:
         self._pool: OrderedDict[int, list[Gram]] = OrderedDict()  # latest first
         self._windows: dict[int, _Window] = {}
         self._acceptance = Acceptance(PRIOR, decay=0.98)
+        self.experience = {"lookahead": self._acceptance}
 
     @staticmethod
     def of(setting: Setting, argument: str) -> LookaheadDrafter:

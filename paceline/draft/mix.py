@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft
+from paceline.draft.base import Drafter, empty_draft, experience_of, named
 from paceline.draft.grow import merge, prune, values
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
@@ -51,6 +51,8 @@ class MixDrafter:
         # What a member that takes time is expected to be worth before it is asked, by depth.
         self._expected = [Acceptance(np.full(DEEPEST, 0.7)) for _ in members]
         self._agreement = Acceptance(0.5 + 0.5 * (np.arange(BINS) + 0.5) / BINS, weight=8.0)
+        own = {" ".join(member.sources): record for member, record in zip(members, self._expected, strict=True)}
+        self.experience = {**named("mix", {"agreement": self._agreement, **own}), **experience_of(*members)}
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a tree for each sequence; see `Drafter.propose`."""
@@ -61,14 +63,16 @@ class MixDrafter:
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
         budgets = list(budgets)
-        slow = [m for m, member in enumerate(self.members) if _price(member, budgets) > 0]
+        slow = [m for m, member in enumerate(self.members) if _takes_time(member, budgets)]
         for m in (m for m in range(len(self.members)) if m not in slow):
-            if active or is_reading:
-                self._ask(m, views, budgets, set(active))
+            asked = {i for i in active if math.isfinite(_price(self.members[m], budgets[i]))}
+            if asked or is_reading:
+                self._ask(m, views, budgets, asked)
         for i in active:
             budgets[i] = self._fair(views[i], budgets[i], slow)
         for m in slow:
-            asked = {i for i in active if self._pays(m, views[i], budgets[i])}
+            wanted = (i for i in active if math.isfinite(_price(self.members[m], budgets[i])))
+            asked = {i for i in wanted if self._pays(m, views[i], budgets[i])}
             if asked or is_reading:
                 self._ask(m, views, budgets, asked)
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
@@ -98,7 +102,7 @@ class MixDrafter:
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
         """Let one member propose for the sequences it is asked for; the others it only hears of."""
         member = self.members[m]
-        takes_time = _price(member, budgets) > 0
+        takes_time = _takes_time(member, budgets)
         # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
         own = [
             replace(budget, depth=0)
@@ -123,7 +127,9 @@ class MixDrafter:
             return budget
         best = 0.0
         for m in [None, *slow]:
-            step = 0.0 if m is None else _price(self.members[m], [budget])
+            step = 0.0 if m is None else _price(self.members[m], budget)
+            if math.isinf(step):
+                continue
             for steps, gain in enumerate(self._prospects(m, view, budget)):
                 taken = budget.plain + steps * step + budget.price[: len(gain)]
                 best = max(best, float(((1 + gain) / taken).max()))
@@ -133,7 +139,7 @@ class MixDrafter:
         """Whether a member that takes time is likely to add more than its steps cost."""
         if budget.price is None:
             return True
-        step = _price(self.members[m], [budget])
+        step = _price(self.members[m], budget)
         prospects = self._prospects(m, view, budget)
         without, *others = (float((gain - budget.price[: len(gain)]).max()) for gain in prospects)
         return any(gain - steps * step > without for steps, gain in enumerate(others, start=1))
@@ -141,13 +147,12 @@ class MixDrafter:
     def _prospects(self, m: int | None, view: View, budget: Budget) -> list[Probabilities]:
         """Return what the union is likely to bring by nodes, if a member that takes time makes 0, 1, 2, ... steps.
 
-        Each float64 [nodes + 1], in expected tokens beyond the target's own. `None`, or a member that is not wanted,
-        makes none.
+        Each float64 [nodes + 1], in expected tokens beyond the target's own. `None` makes none.
         """
         said = [values(draft)[1:] for draft in self._proposed[view.id].drafts.values()]
         free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1]
         together = [free]
-        if m is not None and math.isfinite(_price(self.members[m], [budget])):
+        if m is not None:
             depth = min(budget.nodes, budget.depth, DEEPEST)
             chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
             by_depth = self._by_depth(view, depth)
@@ -182,12 +187,18 @@ class MixDrafter:
             self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))
 
 
-def _price(member: Drafter, budgets: Seq[Budget]) -> float:
-    """Return what a step of a member costs, in tokens; 0 for one that takes next to no time, infinite if none of its
-    sources is wanted."""
-    prices = [max(budget.step.get(name, 0.0) for budget in budgets) for name in member.sources]
+def _price(member: Drafter, budget: Budget) -> float:
+    """Return what a step of a member costs a sequence, in tokens: 0 if next to nothing, infinite if it has no use for
+    any of its sources.
+    """
+    prices = [budget.step.get(name, 0.0) for name in member.sources]
     wanted = [price for price in prices if math.isfinite(price)]
     return max(wanted) if wanted else math.inf if prices else 0.0
+
+
+def _takes_time(member: Drafter, budgets: Seq[Budget]) -> bool:
+    """Whether anybody pays for a member's steps."""
+    return any(0 < _price(member, budget) < math.inf for budget in budgets)
 
 
 def _better(chain: Probabilities, by_depth: Probabilities, free: Probabilities) -> Probabilities:

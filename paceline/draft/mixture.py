@@ -12,6 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
+from paceline.draft.base import named
 from paceline.draft.chance import draw_guess, draw_own, draw_shared
 from paceline.draft.record import DepthRecord
 from paceline.draft.voice import Voice
@@ -51,6 +52,7 @@ class MixtureDrafter:
         self.weights = Weights(len(self.voices))
         self._draws = draws
         self._record = DepthRecord()
+        self.experience = named(name, self._record.experience)
         self._laws: dict[int, list[Probabilities]] = {}  # of each sequence's last round: [members, V] by guess
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:

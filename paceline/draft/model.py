@@ -17,7 +17,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import empty_draft
+from paceline.draft.base import empty_draft, named
 from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
@@ -81,6 +81,7 @@ class ModelDrafter:
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
         self.confidence = Confidence()
+        self.experience = named(name, self.confidence.experience)
         self.spent: dict[str, Spent] = {}
         self.forward_seconds = 0.0  # of all rounds so far
         self._states: dict[int, _State] = {}

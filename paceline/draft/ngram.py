@@ -37,6 +37,7 @@ class NgramDrafter:
         self._indexes: dict[int, Any] = {}
         # By match length: a kept token makes its successor's match one longer.
         self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
+        self.experience = {"ngram": self._acceptance}
         self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:

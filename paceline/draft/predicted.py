@@ -92,6 +92,7 @@ class PredictedDrafter:
         self._is_chain = is_chain
         self._places: dict[int, _Place] = {}
         self._acceptance = Acceptance(PRIOR, decay=0.97)
+        self.experience = {"predicted": self._acceptance}
         self._proposed: dict[int, tuple[TokenTree, list[int]]] = {}
 
     @staticmethod

@@ -21,6 +21,7 @@ class DepthRecord:
 
     def __init__(self) -> None:
         self._acceptance = Acceptance(np.full(DEEPEST + 1, 0.7))
+        self.experience = {"by depth": self._acceptance}
 
     def rates(self, count: int) -> Floats:
         """Return float32 [count]: how likely each guess of a chain is right, given the one before."""

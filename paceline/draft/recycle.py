@@ -40,6 +40,7 @@ class RecycleDrafter:
         self._successors = np.full((vocab, KEPT), -1, np.int32)
         self._width = 1 if is_chain else KEPT
         self._acceptance = Acceptance(np.tile(PRIOR, DEPTHS), decay=0.98)
+        self.experience = {"recycle": self._acceptance}
         self._proposed: dict[int, tuple[TokenTree, list[int]]] = {}
 
     @staticmethod

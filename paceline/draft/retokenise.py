@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Loaded
+from paceline.draft.base import Loaded, named
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
@@ -104,6 +104,7 @@ class RetokenisingDrafter:
         self._controls = {theirs: ours for ours, theirs in roles(target.tokenizer, draft.tokenizer)}
         self._texts: dict[int, Retelling] = {}
         self._record = DepthRecord()
+        self.experience = named(name, self._record.experience)
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Let the draft model write on greedily until its text makes enough tokens of the target's."""

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, register
+from paceline.draft.base import Drafter, Setting, named, register
 from paceline.draft.chance import draw_guess
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
@@ -59,6 +59,7 @@ class StagedDrafter:
         self.reader = Reader(model, context=context, slots=slots, name=name)
         self._draws = draws
         self._record = DepthRecord()
+        self.experience = named(name, self._record.experience)
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""

@@ -60,6 +60,7 @@ class SuffixDrafter:
         self.corpus, self._is_chain = corpus, is_chain
         self._states: dict[int, _State] = {}
         self._acceptance = Acceptance(prior(), decay=0.98)
+        self.experience = {"suffix": self._acceptance}
         self._saved = monotonic()
 
     @staticmethod

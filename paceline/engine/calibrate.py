@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +20,10 @@ import numpy as np
 
 from paceline.control.cost import CostTable
 from paceline.draft.base import Drafter
+from paceline.engine.measured import path_of, read, write
 from paceline.hardware import cpu_model
 from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
-from paceline.model.sources import models_folder
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
 VERSION = 1
@@ -58,7 +55,7 @@ def calibrated(
         key: what the numbers depend on, by name.
         again: measure whatever is known, because it has proved wrong.
     """
-    path = _path(key)
+    path = path_of(key)
     known = None if again or path is None else _read(path, key)
     if known is not None:
         return known
@@ -137,49 +134,25 @@ def machine_key(threads: int, isa: str) -> dict[str, str]:
     return {"cpu": cpu_model(), "threads": str(threads), "isa": isa}
 
 
-def _path(key: Mapping[str, str]) -> Path | None:
-    try:
-        folder = models_folder().parent / "measured"
-    except OSError:
-        return None
-    return folder / f"{hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]}.json"
-
-
 def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
     try:
-        said = json.loads(path.read_text())
-        if said["version"] != VERSION or said["key"] != dict(key):
-            raise ValueError("it is of another version or machine")
+        said = read(path, key, VERSION)
+        if said is None:
+            return None
         steps = {str(name): float(seconds) for name, seconds in said["step_seconds"].items()}
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in steps.values()):
             raise ValueError(f"steps take more than no time, got {steps}")
         return Calibration(CostTable.from_json(said["forward_seconds"]), steps)
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.info("measuring this machine again: %s is of no use (%s)", path, error)
         return None
 
 
 def _write(path: Path, key: Mapping[str, str], found: Calibration) -> None:
-    """Put the file in its place as a whole; if that cannot be, the next load measures again."""
-    said: Json = {
-        "version": VERSION,
-        "key": dict(key),
-        "forward_seconds": found.cost.to_json(),
-        "step_seconds": dict(found.step_seconds),
-    }
+    """Keep what was found; if that cannot be, the next load measures again."""
+    said: Json = {"forward_seconds": found.cost.to_json(), "step_seconds": dict(found.step_seconds)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w") as stream:
-                json.dump(said, stream)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write(path, key, VERSION, said)
     except OSError as error:
         log.info("what was measured is not kept: %s", error)
 

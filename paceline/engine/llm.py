@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
@@ -21,6 +22,7 @@ from paceline.engine.calibrate import calibrated
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.engine import Engine
 from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, make_verifier
+from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
@@ -86,6 +88,8 @@ class LLM:
         verifier = make_verifier(self.config)
         controller = load_controller(self.config, self.target, drafter, pool, progress=progress)
         self._pool = pool
+        self._memory = Memory.of(calibration_key(self.config, self.target, drafter, pool), drafter, controller)
+        weakref.finalize(self, self._memory.save)
         self.engine = Engine(
             self.target.model,
             self.tokenizer,
@@ -310,6 +314,8 @@ class LLM:
             request = self._ended.popleft()
             self.engine.cancel(request)
             self._records.pop(request, None)
+        if self.engine.is_idle:
+            self._memory.save(now=False)
 
 
 def _checked(params: SamplingParams | None) -> SamplingParams:

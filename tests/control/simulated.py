@@ -17,7 +17,7 @@ class Source:
     """A drafter of chains. `alpha` maps a depth from 0 on to how often it is right there; `step` is in plain tokens.
 
     `heeds` prices: another guess is made only if it pays by `alpha`; else it drafts as deep as it may.
-    `there` is how often it has something to guess at all.
+    `there` is how often it has something to guess at all. `others` holds sequences for which it is right another time.
     """
 
     name: str
@@ -25,6 +25,10 @@ class Source:
     step: float = 0.0
     heeds: bool = False
     there: float = 1.0
+    others: dict = field(default_factory=dict)
+
+    def right(self, sequence):
+        return self.others.get(sequence, self.alpha)
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Simulated:
     seconds: float = 0.0
     rounds: int = 0
     depths: list = field(default_factory=list)
+    counts: list = field(default_factory=list)  # of guesses, by sequence
 
     def __post_init__(self):
         self.chance = np.random.default_rng(self.seed)
@@ -52,7 +57,7 @@ class Simulated:
         done, spent_before, tokens_before = 0, self.seconds, self.tokens
         while done < tokens * sequences:
             budgets = controller.budgets(views, Load(sequences, 0))
-            drafts = [self.draft(budget) for budget in budgets]
+            drafts = [self.draft(budget, view.id) for budget, view in zip(budgets, views, strict=True)]
             rows = sum(1 + count for count, _ in drafts)
             steps = {
                 s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources
@@ -68,7 +73,7 @@ class Simulated:
             self.seconds += drafting + verifying + other + self.hidden * PLAIN * (rows > sequences)
             self.rounds += 1
             for i, (count, by_source) in enumerate(drafts):
-                kept, by_depth = self.verify(count, by_source)
+                kept, by_depth = self.verify(count, by_source, views[i].id)
                 round = Round(
                     np.ones(count, np.int32),
                     (np.arange(count) < kept).astype(np.int32),
@@ -88,6 +93,7 @@ class Simulated:
                 )
                 controller.observe(views[i].id, round)
             self.depths.append(max(count for count, _ in drafts))
+            self.counts.append([count for count, _ in drafts])
         self.tokens += done
         disturbed = np.exp(self.noise**2 / 2) * (1 + 9 * self.hiccups)
         plain = (self.v(sequences) * disturbed + 0.01) * PLAIN
@@ -99,7 +105,7 @@ class Simulated:
             factor *= 10
         return plain_tokens * PLAIN * factor
 
-    def draft(self, budget):
+    def draft(self, budget, sequence=0):
         """One chain by the first source that has anything to guess: (nodes, steps by source)."""
         for source in self.sources:
             price = budget.step.get(source.name, 0.0)
@@ -108,7 +114,7 @@ class Simulated:
                 continue
             count = most
             if source.heeds:
-                survival = np.cumprod([source.alpha(d) for d in range(most)])
+                survival = np.cumprod([source.right(sequence)(d) for d in range(most)])
                 cost = None if budget.price is None else budget.price + price * np.arange(len(budget.price))
                 if cost is not None and budget.plain:  # as a mix does
                     earned = (1 + np.append(0.0, np.cumsum(survival)))[: len(cost)]
@@ -119,10 +125,10 @@ class Simulated:
                 return count, {source.name: count}
         return 0, {}
 
-    def verify(self, count, by_source):
+    def verify(self, count, by_source, sequence=0):
         by_depth, kept = {}, 0
         for name, nodes in by_source.items():
-            alpha = next(s.alpha for s in self.sources if s.name == name)
+            alpha = next(s for s in self.sources if s.name == name).right(sequence)
             while kept < nodes and self.chance.random() < alpha(kept):
                 kept += 1
             depth = np.arange(kept + 1)

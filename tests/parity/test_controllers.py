@@ -13,7 +13,7 @@ from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
-from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar
+from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, liar, oracle
 from paceline.types import Forward, SamplingParams
 
 VOCAB = 16
@@ -59,6 +59,45 @@ class Slow(TinyModel):
         out = super().forward(batch, cache, taps=taps)
         time.sleep(max(end - time.perf_counter(), 0))
         return out
+
+
+class Timed(TinyModel):
+    """Moves a clock of its own with every forward."""
+
+    now = 0.0
+
+    def forward(self, batch, cache, *, taps=()) -> Forward:
+        self.now += 1e-3 * (1 + 0.05 * len(batch.tokens))
+        return super().forward(batch, cache, taps=taps)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_batch_of_two_kinds_stays_exact_and_drafts_for_one(temperature, monkeypatch):
+    """A drafter that is right for even requests and lies for odd ones: budgets differ, tokens do not."""
+    model = Timed(VOCAB, reach=4, seed=2, context=1024)
+    prompts = [np.random.default_rng(i).integers(VOCAB, size=5 + 20 * i).tolist() for i in range(4)]
+    params = [SamplingParams(temperature, seed=i, max_tokens=60 + 5 * i) for i in range(4)]
+    plain = [run(model, [p], one, context=1024)[0] for p, one in zip(prompts, params, strict=True)]
+    answers = {i: [*p, *said.tokens] for i, (p, said) in enumerate(zip(prompts, plain, strict=True))}
+
+    class Partial(ScriptedDrafter):
+        def _propose(self, view, budget):
+            self._script = liar(VOCAB) if view.id % 2 else oracle
+            return super()._propose(view, budget)
+
+    made = []
+
+    def controller(length):
+        made.append(CONTROLLERS["optimal"](["scripted"]))
+        return made[-1]
+
+    monkeypatch.setattr("parity_tools.FixedController", controller)
+    monkeypatch.setattr("paceline.engine.step.perf_counter", lambda: model.now)
+    together = run(model, prompts, params, Partial(oracle, answers), context=1024)
+    assert [said.key() for said in together] == [said.key() for said in plain]
+    share = [said.tally.drafted_tokens / said.tally.rounds for said in together]
+    assert min(share[::2]) > 3 * max(share[1::2]), (share, made[0].reason)
+    assert min(said.tally.acceptance_length for said in together[::2]) > 3
 
 
 def test_a_stranger_asked_for_eight_a_round_is_left_out(monkeypatch):

@@ -13,7 +13,7 @@ from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import Budget, Draft, SamplingParams, Spent, TokenTree, Verified
+from paceline.types import Budget, Draft, SamplingParams, Spent, TokenTree, Verified, View
 
 VOCAB = 12
 GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)
@@ -155,3 +155,22 @@ def test_agreement_is_learnt():
     (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
     assert draft.guess[1] > 0.9
     assert values(draft)[1] > values(draft)[2:].max()
+
+
+def test_who_has_no_use_for_a_source_does_not_keep_it_from_others():
+    """Prices differ within a batch: endless for one sequence, nothing for another."""
+    free, slow = Slow([1, 2, 3]), Slow([4, 5])
+    free.sources = ("free",)
+    mix = MixDrafter([free, slow])
+    views = [View(i, np.array([7, 8], np.int32), GREEDY) for i in range(3)]
+    price = 0.2 * np.arange(9)
+    budgets = [
+        Budget(8, 8, price, {"free": np.inf, "slow": 0.01}),
+        Budget(8, 8, price, {"slow": np.inf}),
+        Budget(2, 2, None, {"free": np.inf}),  # a probe
+    ]
+    first, second, third = mix.propose(views, budgets)
+    assert first.tree.tokens.tolist() == [8, 4, 5]
+    assert second.tree.tokens.tolist() == [8, 1, 2, 3]
+    assert third.tree.tokens.tolist() == [8, 4, 5]
+    assert (free.asked, slow.asked) == (1, 2)

@@ -1,0 +1,68 @@
+"""Small files of numbers that were measured on this machine, in one folder beside the models.
+
+A file says what it was measured for; one that is unreadable, of another version or for something else does not count.
+None is ever half there, whoever writes at the same time; where the folder cannot be written nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.model.sources import models_folder
+from paceline.types import Json
+
+LARGEST = 1 << 20  # bytes; nobody writes so much
+
+
+def path_of(key: Mapping[str, str], *, kind: str = "") -> Path | None:
+    """Name the file for a key; `None` if there can be no folder for it."""
+    try:
+        folder = models_folder().parent / "measured"
+    except OSError:
+        return None
+    digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]
+    return folder / f"{digest}{kind}.json"
+
+
+def read(path: Path, key: Mapping[str, str], version: int) -> Json | None:
+    """Return what a file holds, `None` if there is none.
+
+    Raises:
+        ValueError: it is no such file, of another version or for another key.
+        OSError: it cannot be read.
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError("it is too large")
+        said = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(said, dict) or said.get("version") != version or said.get("key") != dict(key):
+        raise ValueError("it is of another version or machine")
+    return said
+
+
+def write(path: Path, key: Mapping[str, str], version: int, values: Json) -> None:
+    """Put a file in its place as a whole.
+
+    Raises:
+        OSError: that cannot be.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            json.dump({"version": version, "key": dict(key), **values}, stream)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
