@@ -1,5 +1,9 @@
-"""Lets every folder of tests import the shared helpers: `tiny` from here, `gguf_writer` from tests/model."""
+"""Lets every folder of tests import the shared helpers: `tiny` from here, `gguf_writer` from tests/model.
 
+Models that many tests want are made or loaded once.
+"""
+
+import functools
 import os
 import sys
 from pathlib import Path
@@ -21,3 +25,19 @@ def one_core():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paceline.kernels.native.usable_cores", lambda: 1)
         yield
+
+
+@pytest.fixture(scope="session")
+def loaded():
+    """Load the default model once for each set of settings; who changes its parts puts them back."""
+    from paceline.engine.llm import LLM
+
+    return functools.cache(lambda **settings: LLM("smollm2-135m", **settings))
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory):
+    """The path of a tiny model that talks: it loads and replies in milliseconds."""
+    from talker import write_talker
+
+    return write_talker(tmp_path_factory.mktemp("talker") / "talker.gguf")

@@ -29,12 +29,12 @@ from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import RejectionVerifier
 
 REPEATING = "Repeat: a b c d a b c d a b c d a b c d a b c d"
-SHORT = SamplingParams(max_tokens=8, ignore_eos=True)
+SHORT = SamplingParams(max_tokens=40, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
-def llm():
-    return LLM("smollm2-135m", draft="ngram", control="fixed", draft_tokens=4, context=256)
+def llm(talker):
+    return LLM(talker, draft="ngram", control="fixed", draft_tokens=4, context=256)
 
 
 def examine(llm, params=SHORT, prompts=(REPEATING,)):

@@ -9,14 +9,6 @@ from paceline.bench.counts import first_difference
 from paceline.bench.session import Plan, Session
 from paceline.config import DEFAULT_MODEL
 from paceline.kernels.native import native, new_pool
-from paceline.model.sources import known_models
-
-
-def has_model():
-    return any(record.name == DEFAULT_MODEL and record.path for record in known_models())
-
-
-needs_model = pytest.mark.skipif(not has_model(), reason=f"{DEFAULT_MODEL} is not here: paceline pull {DEFAULT_MODEL}")
 
 
 def last_line(text):
@@ -58,8 +50,7 @@ def test_a_missing_model_ends_with_json_and_an_error(capsys):
     assert shown.err.startswith("error: ")
 
 
-@needs_model
-def test_a_small_run_reports_every_suite(capsys, tmp_path, monkeypatch):
+def test_a_small_run_reports_every_suite(talker, capsys, tmp_path, monkeypatch):
     file = tmp_path / "found.json"
     small = Plan(
         tuple(SUITES),
@@ -73,7 +64,7 @@ def test_a_small_run_reports_every_suite(capsys, tmp_path, monkeypatch):
     )
     monkeypatch.setattr("paceline.bench.__main__.plan_of", lambda options, quick: small)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
-    call = ["--model", DEFAULT_MODEL, "--quick", "--no-peer", "--out", str(file)]
+    call = ["--model", str(talker), "--quick", "--no-peer", "--out", str(file)]
     assert main(call) == 0
     found = last_line(capsys.readouterr().out)
     assert found == json.loads(file.read_text())
@@ -91,8 +82,7 @@ def test_a_small_run_reports_every_suite(capsys, tmp_path, monkeypatch):
     assert {bar["metric"] for bar in run["bars"]} == {"decode_over_floor", "outside_ms"}
 
 
-@needs_model
-def test_an_interrupted_run_keeps_what_it_measured(capsys, monkeypatch):
+def test_an_interrupted_run_keeps_what_it_measured(talker, capsys, monkeypatch):
     def interrupt(session, out, progress):
         out["tokens"] = 3
         out["tokens_per_second"] = {"median": 1.0, "min": 1.0, "p25": 1.0, "p75": 1.0}
@@ -100,14 +90,13 @@ def test_an_interrupted_run_keeps_what_it_measured(capsys, monkeypatch):
 
     monkeypatch.setitem(SUITES, "prefill", interrupt)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
-    assert main(["prefill", "--model", DEFAULT_MODEL, "--quick", "--no-peer"]) == 130
+    assert main(["prefill", "--model", str(talker), "--quick", "--no-peer"]) == 130
     found = last_line(capsys.readouterr().out)
     assert found["interrupted"] is True
     assert found["runs"][0]["suites"]["prefill"]["tokens"] == 3
 
 
-@needs_model
-def test_a_differing_reply_ends_with_exit_code_1(capsys, monkeypatch):
+def test_a_differing_reply_ends_with_exit_code_1(talker, capsys, monkeypatch):
     def differ(session: Session, out, progress):
         entry = {
             "way": "x",
@@ -122,7 +111,7 @@ def test_a_differing_reply_ends_with_exit_code_1(capsys, monkeypatch):
 
     monkeypatch.setitem(SUITES, "speculate", differ)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
-    assert main(["speculate", "--model", DEFAULT_MODEL, "--quick", "--no-peer"]) == 1
+    assert main(["speculate", "--model", str(talker), "--quick", "--no-peer"]) == 1
     shown = capsys.readouterr().out
     assert last_line(shown)["mismatches"] == 1
     assert "1 of 1 replies differ" in shown

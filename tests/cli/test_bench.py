@@ -23,7 +23,13 @@ def quick(monkeypatch):
     monkeypatch.setattr("paceline.engine.calibrate.ROWS", (1, 2, 4))
 
 
-def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp_path, monkeypatch):
+@pytest.fixture
+def bench(cli, talker):
+    """Run `bench run` with a tiny model."""
+    return lambda *arguments: cli("bench", "run", "--model", talker, *arguments)
+
+
+def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(bench, tmp_path, monkeypatch):
     out = tmp_path / "r.jsonl"
     real = home.play
 
@@ -32,7 +38,7 @@ def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(home, "play", interrupted)
-    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out)
+    found = bench(*SHORT, "--prompts", 2, "--out", out)
     assert found.code == 130, found.err
     *table, line = found.out.rstrip("\n").split("\n")
     assert any("ngram optimal" in row for row in table)
@@ -46,30 +52,31 @@ def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(cli, model, tmp
     assert start["forward"]["widths"]["4"]["v"]["median"] > 0
     assert start["machine"]["cpu"]
 
-    found = cli("bench", "run", *SHORT, "--out", out)
+    found = bench(*SHORT, "--out", out)
     assert found.code == 2
     assert "is there already" in found.err
-    found = cli("bench", "run", *SHORT, "--out", out, "--resume", "--json")
+    found = bench(*SHORT, "--out", out, "--resume", "--json")
     assert json.loads(found.out)["starts"] == summary["starts"]  # one prompt was asked for and is there
     monkeypatch.setattr(home, "play", real)
-    found = cli("bench", "run", *SHORT, "--prompts", 2, "--out", out, "--resume", "--json")
+    found = bench(*SHORT, "--prompts", 2, "--out", out, "--resume", "--json")
     assert found.code == 0
     assert found.out.count("\n") == 1
     assert json.loads(found.out)["prompts"] == 2
     assert len(read(out).starts) == 2
 
 
-def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(cli, model, monkeypatch):
+def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(bench, monkeypatch):
     class Gullible(CoupledVerifier):
         def verify(self, draft, logits, view):
             verdict = super().verify(draft, logits, view)
             return Verdict(tuple(range(1, len(draft.tree))), verdict.bonus)
 
     monkeypatch.setitem(VERIFIERS, "coupled", Gullible)
-    found = cli("bench", "run", "--workload", "edit", *SHORT[2:], "--max-tokens", 8, "--replay", "--json")
+    drawn = ("--workload", "edit", "--prompts", 1, "--max-tokens", 60, "--temperature", 1, "--draft", "ngram")
+    found = bench(*drawn, "--control", "fixed:4", "--replay", "--json")
     assert found.code == 1
     (entry,) = json.loads(found.out)["mismatches"]
-    assert entry["way"] == "ngram optimal"
+    assert entry["way"] == "ngram fixed:4"
     assert entry["plain"] != entry["speculated"]
 
 
@@ -98,8 +105,8 @@ def test_wrong_calls_are_answered_before_a_model_is_loaded(cli, monkeypatch, arg
     assert found.out == ""
 
 
-def test_an_unknown_drafter_is_said(cli, model):
-    found = cli("bench", "run", *SHORT, "--draft", "nrgam")
+def test_an_unknown_drafter_is_said(bench):
+    found = bench(*SHORT, "--draft", "nrgam")
     assert found.code == 1
     assert is_an_error(found.err)
     assert "nrgam" in found.err

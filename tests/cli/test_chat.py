@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("one_load")
 
 
 @pytest.fixture
-def chat(cli, monkeypatch):
+def chat(cli, talker, monkeypatch):
     """Pipe lines into a chat and record every conversation that reaches the model."""
     from paceline.engine import llm as home
 
@@ -35,7 +35,7 @@ def chat(cli, monkeypatch):
     def call(lines, *arguments):
         data = lines if isinstance(lines, bytes) else lines.encode()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return cli("chat", *arguments), asked
+        return cli("chat", "--model", talker, *arguments), asked
 
     return call
 
@@ -79,11 +79,11 @@ def test_a_full_context_is_said_and_the_chat_goes_on(chat):
     assert result.err.count(" tokens in ") == 3
 
 
-def test_the_second_turn_finds_the_first_in_the_cache(model):
+def test_the_second_turn_finds_the_first_in_the_cache(talker):
     from paceline.engine.llm import LLM
     from paceline.types import SamplingParams
 
-    llm = LLM(model, draft="off")
+    llm = LLM(talker, draft="off")
     talk = Conversation(llm, SamplingParams(max_tokens=4), None)
     talk.answer("word " * 100)
     opened = []

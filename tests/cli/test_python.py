@@ -9,8 +9,8 @@ from paceline.types import SamplingParams
 
 
 @pytest.fixture(scope="module")
-def llm(model):
-    return paceline.load(model, draft="off", context=256)
+def llm(talker):
+    return paceline.load(talker, draft="off", context=256)
 
 
 @pytest.mark.parametrize("prompt", [5, None, 1.5, [1.5], ["a", 5], b"abc", {"role": "user"}, [[1], [2]]])
@@ -74,10 +74,10 @@ def test_a_prediction_that_nobody_reads_or_that_is_no_text_is_refused(llm):
         llm.stream("Once", prediction=[1, 2])
 
 
-def test_a_prediction_makes_fewer_rounds_of_the_same_reply(model, llm):
+def test_a_prediction_makes_fewer_rounds_of_the_same_reply(talker, llm):
     params = SamplingParams(max_tokens=12)
     plain = llm.generate("Once upon a time", params)
-    fast = paceline.load(model, draft="predicted", context=256)
+    fast = paceline.load(talker, draft="predicted", control="fixed", context=256)
     for said in (
         fast.generate("Once upon a time", params, prediction=plain.text),
         fast.generate(["Once upon a time"], params, prediction=plain.text)[0],

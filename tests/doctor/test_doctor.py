@@ -112,11 +112,13 @@ def test_time_runs_out():
     assert deadline(-1)()
 
 
-def test_the_command_measures_and_its_json_feeds_the_plan(tmp_path, capsys, monkeypatch):
+def test_the_command_measures_and_its_json_feeds_the_plan(talker, tmp_path, capsys, monkeypatch):
     file = tmp_path / "prompts"
     file.write_text("Repeat: a b c d a b c d a b c d a b c d")
     monkeypatch.setattr(calibrate, "ROWS", (1, 2, 4, 8))
-    call = ["doctor", "--draft", "ngram", "--max-tokens", "12", "--prompts", str(file), "--seconds", "1"]
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    call = ["doctor", "--model", str(talker), "--draft", "ngram", "--max-tokens", "12"]
+    call += ["--prompts", str(file), "--seconds", "1"]
     assert run([*call, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["measured"]["target_seconds"]["1"] > 0

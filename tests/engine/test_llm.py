@@ -6,7 +6,6 @@ import pytest
 from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter
 from paceline.engine.engine import Engine
-from paceline.engine.llm import LLM
 from paceline.engine.sequence import Request
 from paceline.errors import NumericalError
 from paceline.testing import ByteTokenizer, TinyModel
@@ -15,8 +14,8 @@ from paceline.verify.coupled import CoupledVerifier
 
 
 @pytest.fixture(scope="module")
-def llm():
-    return LLM("smollm2-135m", draft="ngram", context=1024)
+def llm(loaded):
+    return loaded(draft="ngram", context=1024)
 
 
 def params(count=12, **more):

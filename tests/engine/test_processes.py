@@ -10,15 +10,14 @@ from paceline.kernels.native import new_pool
 from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
-from paceline.model.sources import resolve
 from paceline.types import SamplingParams, TokenTree
 
 PARAMS = SamplingParams(max_tokens=6)
 
 
 @pytest.fixture(scope="module")
-def llm():
-    return LLM("smollm2-135m", draft="ngram", context=256, threads=2)
+def llm(talker):
+    return LLM(talker, draft="ngram", control="fixed", context=256, threads=2)
 
 
 def reply(llm, queue):
@@ -55,15 +54,15 @@ def test_threads_share_one_model(llm):
     llm.engine.cache.check()
 
 
-def test_two_models_of_one_pool_take_turns():
-    pool, file = new_pool(2), open_model(resolve("smollm2-135m"))
-    models = [NativeModel(file, pool), NativeModel(file, pool, quant="q8")]
+def test_two_models_of_one_pool_take_turns(talker):
+    pool = new_pool(2)
+    models = [NativeModel(open_model(talker), pool, quant=quant) for quant in ("auto", "q8")]
     finished = []
 
     def run(model):
         cache = model.new_cache(64)
         sequence = cache.open()
-        for _ in range(4):
+        for _ in range(50):
             model.forward(flatten(cache, [sequence], [TokenTree.chain([1, 2, 3])], [1]), cache)
         finished.append(model)
 

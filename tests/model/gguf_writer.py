@@ -114,6 +114,12 @@ def write_gguf(
     return path
 
 
+def rewrite(path: Path, raw: bytes) -> None:
+    """Write a file anew. To cut an old one short instead makes some file systems write it to the disk at once."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(raw)
+
+
 def tiny_metadata(
     family: str = "llama", *, layers: int = 2, width: int = 64, heads: int = 4, kv_heads: int = 2, ffn: int = 96
 ) -> dict[str, object]:

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from gguf_writer import encode, packed, text, tiny_metadata, tiny_tensors, write_gguf, write_tiny
+from gguf_writer import encode, packed, rewrite, text, tiny_metadata, tiny_tensors, write_gguf, write_tiny
 
 from paceline.errors import ModelFileError, ModelNotFound, PacelineError, UnsupportedModel
 from paceline.model.files import open_model
@@ -228,7 +228,7 @@ def sound_bytes(tmp_path):
 
 
 def parses_or_refuses(path, raw):
-    path.write_bytes(raw)
+    rewrite(path, raw)
     try:
         with GgufFile.open(path) as file:
             for tensor in file.tensors.values():
@@ -240,7 +240,7 @@ def parses_or_refuses(path, raw):
 def test_truncated_anywhere_a_file_is_refused(tmp_path):
     raw, path = sound_bytes(tmp_path), tmp_path / "cut.gguf"
     for length in range(len(raw) - 1):
-        path.write_bytes(raw[:length])
+        rewrite(path, raw[:length])
         with pytest.raises(ModelFileError):
             GgufFile.open(path)
 

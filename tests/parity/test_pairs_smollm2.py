@@ -3,7 +3,6 @@
 import pytest
 from parity_tools import run
 
-from paceline import LLM
 from paceline.draft import translate
 from paceline.draft.base import Setting
 from paceline.draft.model import ModelDrafter
@@ -27,8 +26,8 @@ EACH = [
 
 
 @pytest.fixture(scope="module")
-def target():
-    return LLM(str(FILE), draft="off", context=512, progress=False)
+def target(loaded):
+    return loaded(draft="off", context=1024)
 
 
 def replies(target, drafter, prompts=PROMPTS, each=EACH, length=4):

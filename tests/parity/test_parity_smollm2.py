@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from parity_tools import run
 
-from paceline import LLM
 from paceline.draft.corpus import Corpus
 from paceline.draft.lookahead import LookaheadDrafter
 from paceline.draft.model import ModelDrafter
@@ -35,13 +34,13 @@ TEMPERATURES = pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy",
 
 
 @pytest.fixture(scope="module")
-def target():
-    return LLM(str(FILE), draft="off", context=1024, progress=False)
+def target(loaded):
+    return loaded(draft="off", context=1024)
 
 
 @pytest.fixture(scope="module")
-def requantised():
-    return LLM(str(FILE), draft="off", context=1024, quant="q4", progress=False).engine.parts.model
+def requantised(loaded):
+    return loaded(draft="off", context=1024, quant="q4").engine.parts.model
 
 
 def stranger(vocab):

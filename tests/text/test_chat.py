@@ -1,7 +1,9 @@
 """Chat templates: what the models expect, and no harm from a hostile one."""
 
+import contextlib
 import resource
 import time
+from pathlib import Path
 
 import pytest
 
@@ -165,15 +167,27 @@ HOSTILE = {
 }
 
 
+def peak():
+    """Return the most memory that this process ever held, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def peak_since_now():
+    """Forget what earlier tests held, where the system can, and return what is held now."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_stopped(name):
-    start = time.process_time()
+    before, start = peak_since_now(), time.process_time()
     with pytest.raises(PacelineError) as caught:
         ChatTemplate(HOSTILE[name]).render(TALK)
     assert caught.value.hint
     assert "--raw" in caught.value.hint
     assert time.process_time() - start < 6
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20  # KiB
+    assert peak() - before < 1 << 20  # KiB
 
 
 def test_a_stopped_template_says_what_it_spent():
