@@ -50,14 +50,15 @@ class Acceptance:
         self._kept = np.zeros(len(self._prior))
         self._new = np.zeros((2, len(self._prior)))
 
-    def rates(self, *, hope: float = 0.0) -> Probabilities:
+    def rates(self, *, hope: float = 0.0, prior: Probabilities | None = None) -> Probabilities:
         """Return float64 [buckets], between 0 and 1.
 
         Args:
             hope: how many standard errors to add, so that a few wrong guesses do not silence a good source.
+            prior: takes the place of what was believed at first.
         """
         count = self._tested + self._weight
-        rates = (self._kept + self._weight * self._prior) / count
+        rates = (self._kept + self._weight * (self._prior if prior is None else prior)) / count
         return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / count), 1.0) if hope else rates
 
     def observe(self, bucket: int, *, kept: bool) -> None:
@@ -66,6 +67,11 @@ class Acceptance:
         self._kept[bucket] = self._decay * self._kept[bucket] + kept
         self._new[0, bucket] += kept
         self._new[1, bucket] += 1
+
+    def fade(self, factor: float) -> None:
+        """Let all that was seen count for less: what is not tested any more is believed as before some day."""
+        self._tested *= factor
+        self._kept *= factor
 
     def gained(self) -> Probabilities:
         """See `Record`."""

@@ -1,8 +1,8 @@
 """How sure a guess is, and whether another one pays.
 
-A guess is told from others of its depth by how likely the draft found it: acceptance is counted by both (calibrated
-confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate, SpecDec++
-2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
+A guess is told from others by how likely the draft found it, and a little by its depth: acceptance is counted by both
+(calibrated confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate,
+SpecDec++ 2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from paceline.types import Probabilities
 EDGES = (0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)  # between the bins of confidence
 MIDDLES = (0.1, 0.3, 0.5, 0.675, 0.8, 0.885, 0.945, 0.985)
 BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as one
+ALIKE = 8.0  # observations of one depth that those of all of them are worth there
+FADE = 0.97  # of a depth's weight with each chain
 RANKS = 2  # runners-up beside a guess
 RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
 
@@ -73,20 +75,23 @@ class Confidence:
 
     def __init__(self) -> None:
         middles = np.array(MIDDLES)
-        ahead = np.append(0.45 + 0.45 * middles, 0.7)
-        self._kept = Acceptance(np.tile(0.97 * middles, DEPTHS))
-        self._ahead = Acceptance(np.tile(ahead, DEPTHS))
+        # Whatever the depth, and beside it what is peculiar to each.
+        self._kept, self._kept_at = Acceptance(0.97 * middles), Acceptance(np.zeros(DEPTHS * BINS), weight=ALIKE)
+        self._ahead = Acceptance(np.append(0.45 + 0.45 * middles, 0.7))
+        self._ahead_at = Acceptance(np.zeros(DEPTHS * (BINS + 1)), weight=ALIKE)
         self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
         self._rates: Rates | None = None
-        self.experience = {"kept": self._kept, "ahead": self._ahead, "beside": self._beside}
+        whole = {"kept": self._kept, "ahead": self._ahead, "beside": self._beside}
+        self.experience = {**whole, "kept at": self._kept_at, "ahead at": self._ahead_at}
 
     def rates(self) -> Rates:
         """Return what is known by now."""
         if self._rates is None:
+            kept, ahead = self._kept.rates(), self._ahead.rates()
             self._rates = Rates(
                 np.array(EDGES),
-                self._kept.rates().reshape(DEPTHS, BINS),
-                self._ahead.rates().reshape(DEPTHS, BINS + 1),
+                self._kept_at.rates(prior=np.tile(kept, DEPTHS)).reshape(DEPTHS, BINS),
+                self._ahead_at.rates(prior=np.tile(ahead, DEPTHS)).reshape(DEPTHS, BINS + 1),
                 self._beside.rates().reshape(RANKS, BINS),
             )
         return self._rates
@@ -95,12 +100,16 @@ class Confidence:
         """Count a chain against the tokens that were committed, up to the first that differs."""
         rates, last = self.rates(), BINS
         self._rates = None
+        self._kept_at.fade(FADE)  # a depth given up for bad is thought to be like the others again
+        self._ahead_at.fade(FADE)
         for depth, (guess, confidence, others, token) in enumerate(
             zip(guesses.tokens, guesses.confidences, guesses.beside, tokens, strict=False)
         ):
             row, bin, is_kept = min(depth, DEPTHS - 1), rates.bin(confidence), guess == token
-            self._kept.observe(row * BINS + bin, kept=is_kept)
-            self._ahead.observe(row * (BINS + 1) + last, kept=is_kept)
+            self._kept.observe(bin, kept=is_kept)
+            self._kept_at.observe(row * BINS + bin, kept=is_kept)
+            self._ahead.observe(last, kept=is_kept)
+            self._ahead_at.observe(row * (BINS + 1) + last, kept=is_kept)
             for rank, other in enumerate(others):
                 self._beside.observe(rank * BINS + bin, kept=other == token)
             if not is_kept:

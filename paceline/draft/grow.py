@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paceline.types import Budget, Draft, Probabilities, TokenTree
+from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree
 
 
 def values(draft: Draft) -> Probabilities:
@@ -20,6 +20,23 @@ def values(draft: Draft) -> Probabilities:
     found = np.ones(len(draft.tree))
     for node in range(1, len(found)):
         found[node] = found[draft.tree.parents[node]] * float(draft.guess[node])
+    return found
+
+
+def rivals(draft: Draft) -> Floats:
+    """Return float32 [N]: guesses where sources that differ are told apart by who is believed more.
+
+    Of siblings at most one is right. What a source believes it believes whoever else is there; its guess beside a
+    better one of another's is right only where that one is wrong.
+    """
+    found = draft.guess.copy()
+    for parent in np.flatnonzero(np.bincount(draft.tree.parents[1:], minlength=1) > 1).tolist():
+        children, best = draft.tree.children(parent), dict[int, float]()
+        for child in sorted(children, key=lambda node: -float(draft.guess[node])):
+            guess, source = float(draft.guess[child]), int(draft.source[child])
+            for other, believed in best.items():
+                found[child] *= 1.0 if other == source else 1.0 - believed
+            best.setdefault(source, guess)
     return found
 
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft, experience_of, named
-from paceline.draft.grow import merge, prune, values
+from paceline.draft.grow import merge, prune, rivals, values
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
 DEEPEST = 16  # guesses from here on are counted as one
+FADE = 0.98  # of what a depth taught with each guess: one given up is tried again some day
 BINS = 10  # of the belief of who believed most in a node that several guessed
 
 
@@ -179,9 +180,10 @@ class MixDrafter:
             proposed.agreed[int(node)] = bin_
             union.guess[node] = max(float(union.guess[node]), rates[bin_])
         proposed.union = union
-        return prune(union, budget)
+        return prune(replace(union, guess=rivals(union)), budget)
 
     def _learn(self, m: int, own: Draft, verified: Verified) -> None:
+        self._expected[m].fade(FADE)
         path = own.tree.follow(verified.tokens)
         for depth in range(min(len(path) + 1, len(verified.tokens), int(own.tree.depths().max()))):
             self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))

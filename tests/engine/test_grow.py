@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from paceline.draft.grow import merge, prune, subtree, values, worth
+from paceline.draft.grow import merge, prune, rivals, subtree, values, worth
 from paceline.types import Budget, Draft, TokenTree
 
 
@@ -103,3 +103,14 @@ def test_a_subtree_keeps_laws_and_flags_of_its_nodes():
     kept = subtree(draft, np.array([1, 2]) if draft.tree.parents[2] in (0, 1) else np.array([1]))
     assert kept.tree.tokens[1] == draft.tree.tokens[1]
     assert kept.laws == {}
+
+
+def test_of_sources_that_differ_the_less_believed_is_right_only_where_the_other_is_wrong():
+    tree = TokenTree(np.array([0, 1, 2, 3, 4], np.int32), np.array([-1, 0, 0, 0, 1], np.int32))
+    guess, source = np.array([1, 0.9, 0.5, 0.3, 0.8], np.float32), np.array([0, 0, 1, 1, 0], np.int8)
+    found = rivals(Draft(tree, guess, source))
+    assert found == pytest.approx([1, 0.9, 0.05, 0.03, 0.8]), "siblings of one source are told apart already"
+    assert found[1:4].sum() <= 1
+    np.testing.assert_array_equal(guess, np.array([1, 0.9, 0.5, 0.3, 0.8], np.float32))
+    alone = Draft(tree, guess, np.zeros(5, np.int8))
+    np.testing.assert_array_equal(rivals(alone), guess)

@@ -175,7 +175,20 @@ def test_rates_follow_what_is_seen():
     assert abs(rates.ahead[0, BINS] - 0.3) < 0.1
     assert rates.kept.shape == (DEPTHS, BINS)
     assert rates.beside.shape == (RANKS, BINS)
-    assert rates.kept[1, bin] == Confidence().rates().kept[1, bin]
+    assert abs(rates.kept[1, bin] - 0.3) < 0.1, "a depth never seen is thought to be like the others"
+
+
+def test_a_depth_that_was_bad_once_is_thought_of_like_the_others_in_the_end():
+    """Chains stop before a depth believed to be bad, so nobody finds out that it has become good."""
+    confidence = Confidence()
+    for _ in range(30):
+        confidence.observe(Guesses([5, 5, 5], [0.99] * 3, [[], [], []]), [5, 5, 6])
+    assert confidence.rates().kept[2, -1] < 0.3 < 0.6 < confidence.rates().kept[0, -1]
+    for _ in range(60):
+        confidence.observe(Guesses([5, 5], [0.99] * 2, [[], []]), [5, 5, 5])
+    rates = confidence.rates()
+    assert rates.kept[2, -1] > 0.6, rates.kept[:3, -1]
+    assert rates.ahead[2, -2] > 0.6, rates.ahead[:3, -2]
 
 
 def test_bad_calls_of_the_native_loop_are_refused():
