@@ -146,11 +146,10 @@ def _batches(found: dict[str, Any]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("sequences at once")
+    for title in ("sequences at once", "best draft length", "speed-up"):
+        table.add_column(title, justify="right")
     for row in found["batches"]:
-        table.add_column(str(row["batch"]), justify="right")
-    table.add_row("best draft length", *(str(row["length"]) for row in found["batches"]))
-    table.add_row("speed-up", *(f"{row['speedup']:.2f}" for row in found["batches"]))
+        table.add_row(str(row["batch"]), str(row["length"]), f"{row['speedup']:.2f}")
     return table
 
 

@@ -92,3 +92,10 @@ def test_a_draft_has_bits(cli, bits):
     result = cli("plan", "--draft-bits", bits)
     assert result.code == 2
     assert "--draft-bits" in result.err
+
+
+def test_a_plan_keeps_its_numbers_on_a_narrow_terminal(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    result = cli("plan")
+    assert result.code == 0
+    assert "…" not in result.out
