@@ -53,7 +53,8 @@ def audit(
         typer.Option(help="Your prompts: one a line, or a JSON list. Twenty of ours if not given.", show_default=False),
     ] = None,
     law_seconds: Annotated[
-        float, typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0)
+        float,
+        typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0, callback=o.finite),
     ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:

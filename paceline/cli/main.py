@@ -61,7 +61,9 @@ class Subcommands(TyperGroup):
             )
         command = typer.main.get_command(importlib.import_module(f"paceline.cli.{name}").app)
         command.name = name
-        _bare(command.get_params(ctx))
+        for page in (command, *getattr(command, "commands", {}).values()):
+            _bare(page.get_params(ctx))
+            page.help = re.sub(r"(?<!\n)\n(?!\n)", " ", page.help or "")  # typer keeps the source's own line ends
         return name, command, rest
 
 
@@ -159,7 +161,8 @@ def _given(options: list[str], args: list[str]) -> str:
 
 
 def _hint(error: Any, args: list[str]) -> str:
-    path = " ".join(["paceline", *(name for name in args[:1] if name in COMMANDS)])
+    ctx = getattr(error, "ctx", None)
+    path = ctx.command_path if ctx else " ".join(["paceline", *(name for name in args[:1] if name in COMMANDS)])
     options = f"all options: {path} --help"
     if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
         known = [option for parameter in error.ctx.command.params for option in parameter.opts]

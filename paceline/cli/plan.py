@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.cli.options import finite
 from paceline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,9 +45,19 @@ def plan(
     ] = "0.75",
     context: Annotated[int, typer.Option(help="Tokens in a sequence.", metavar="N", min=1)] = 1024,
     batch: Annotated[int, typer.Option(help="Sequences at once.", metavar="B", min=1, max=65536)] = 1,
-    bits: Annotated[float, typer.Option(help="Bits a weight of the target.", metavar="N", min=1, max=32)] = 16.0,
+    bits: Annotated[
+        float, typer.Option(help="Bits a weight of the target.", metavar="N", min=1, max=32, callback=finite)
+    ] = 16.0,
     draft_bits: Annotated[
-        float | None, typer.Option(help="Bits a weight of the draft; the target's if not given.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Bits a weight of the draft; the target's if not given.",
+            metavar="N",
+            min=1,
+            max=32,
+            callback=finite,
+            show_default=False,
+        ),
     ] = None,
     measured: Annotated[
         Path | None,
@@ -135,11 +146,10 @@ def _batches(found: dict[str, Any]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("sequences at once")
+    for title in ("sequences at once", "best draft length", "speed-up"):
+        table.add_column(title, justify="right")
     for row in found["batches"]:
-        table.add_column(str(row["batch"]), justify="right")
-    table.add_row("best draft length", *(str(row["length"]) for row in found["batches"]))
-    table.add_row("speed-up", *(f"{row['speedup']:.2f}" for row in found["batches"]))
+        table.add_row(str(row["batch"]), str(row["length"]), f"{row['speedup']:.2f}")
     return table
 
 

@@ -77,3 +77,25 @@ def test_every_setting_has_an_option_but_for_those_of_python_and_of_servers():
         "allowed_tokens",
         "logits_processors",
     }
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize("line", ["audit --law-seconds", "doctor --seconds", "plan --bits", "plan --draft-bits"])
+def test_numbers_of_no_use_are_refused(cli, line, value):
+    result = cli(*line.split(), value)
+    assert result.code == 2
+    assert line.split()[1] in result.err
+
+
+@pytest.mark.parametrize("bits", ["0", "-4"])
+def test_a_draft_has_bits(cli, bits):
+    result = cli("plan", "--draft-bits", bits)
+    assert result.code == 2
+    assert "--draft-bits" in result.err
+
+
+def test_a_plan_keeps_its_numbers_on_a_narrow_terminal(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    result = cli("plan")
+    assert result.code == 0
+    assert "…" not in result.out

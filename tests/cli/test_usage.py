@@ -170,6 +170,21 @@ def test_help_fits_the_terminal(cli, monkeypatch, command, columns):
     assert max(map(len, result.out.splitlines())) <= columns
 
 
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_the_help_of_a_command_inside_another_shows_no_type_for_flags(cli, command):
+    assert "bool" not in cli("bench", command, "--help").out
+
+
+def test_help_fills_its_lines(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "temperature 0.8, and compares token by token; reads every" in cli("audit", "--help").out
+
+
+def test_a_hint_names_the_help_of_the_very_command(cli):
+    assert "paceline bench run --help" in cli("bench", "run", "--zzz").err
+    assert "paceline plan --help" in cli("plan", "--zzz").err
+
+
 def test_the_top_help_lists_what_is_built_and_nothing_else(cli):
     for arguments in ([], ["--help"], ["-h"]):
         result = cli(*arguments)
