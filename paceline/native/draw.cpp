@@ -6,24 +6,23 @@
 #include <functional>
 #include <limits>
 
+#include "buckets.h"
 #include "clones.h"
 #include "weights.h"
 
 namespace paceline {
 namespace {
 
-const uint64_t kFinite = rank_of(key_of(-FLT_MAX), 0xffffffffu);  // -inf is never drawn
+constexpr double kLikely = 0.75;  // from this share on a nucleus mostly holds whoever wins without it
 
-// Which tokens may win: those from a rank on whose depth is nearer to the mean than a limit.
+// Which tokens may win: those from a rank on, up to a key.
 struct Members {
   const Row& row;
   Scale scale;
   uint64_t least = kFinite;
-  double mean = 0, limit = std::numeric_limits<double>::infinity();
+  int32_t most = key_of(INFINITY);
 
-  bool has(int id) const {
-    return row.rank(id) >= least && (std::isinf(limit) || scale.distance(row.x()[id], mean) < limit);
-  }
+  bool has(int id) const { return row.rank(id) >= least && key_of(row.x()[id]) <= most; }
 };
 
 PACELINE_CLONES bool any_reaches(const uint32_t* words, uint32_t least) {
@@ -52,7 +51,7 @@ int race(const Members& members, double temperature, const Key& key) {
     // `best - score` wins only if k - 1/2 <= 2^room; the slack covers rounding.
     uint32_t least = 0;
     if (winner >= 0) {
-      const double score = static_cast<double>(value_of(row.maxima()[b])) / temperature;
+      const double score = static_cast<double>(value_of(std::min(row.maxima()[b], members.most))) / temperature;
       const double slack = 1e-9 + 1e-15 * (std::fabs(best) + std::fabs(score));
       const double room = 32.0 - (best - score) * 1.4426950408889634 + slack;
       if (room < -1.0) continue;
@@ -71,53 +70,6 @@ int race(const Members& members, double temperature, const Key& key) {
   return winner;
 }
 
-struct Item {
-  uint64_t key;
-  int64_t weight;
-};
-
-// The least key such that the items up to it weigh `need`, which is not more than all do.
-uint64_t reach(std::vector<Item> items, int64_t need) {
-  constexpr size_t kSample = 127, kMargin = 8;
-  const auto by_key = [](const Item& a, const Item& b) { return a.key < b.key; };
-  const auto weigh = [](auto from, auto to) {
-    int64_t sum = 0;
-    for (; from != to; ++from) sum += from->weight;
-    return sum;
-  };
-  int64_t total = weigh(items.begin(), items.end());
-  while (items.size() > 8 * kSample) {
-    // A sample says about where; what the two bounds around it leave is looked at again.
-    std::vector<Item> sample;
-    for (size_t i = 0; i < kSample; ++i) sample.push_back(items[i * items.size() / kSample]);
-    std::sort(sample.begin(), sample.end(), by_key);
-    const double part = static_cast<double>(need) / static_cast<double>(total);
-    const double wanted = part * static_cast<double>(weigh(sample.begin(), sample.end()));
-    size_t at = 0;
-    for (double sum = 0; at + 1 < kSample; ++at)
-      if ((sum += static_cast<double>(sample[at].weight)) >= wanted) break;
-    const uint64_t low = at < kMargin ? 0 : sample[at - kMargin].key;
-    const uint64_t high = at + kMargin < kSample ? sample[at + kMargin].key : ~uint64_t{0};
-    const auto middle = std::partition(items.begin(), items.end(), [low](const Item& i) { return i.key < low; });
-    const auto end = std::partition(middle, items.end(), [high](const Item& i) { return i.key <= high; });
-    const int64_t below = weigh(items.begin(), middle), between = weigh(middle, end);
-    std::vector<Item> left;
-    if (need <= below) {
-      left.assign(items.begin(), middle), total = below;
-    } else if (need <= below + between) {
-      left.assign(middle, end), need -= below, total = between;
-    } else {
-      left.assign(end, items.end()), need -= below + between, total -= below + between;
-    }
-    if (left.size() == items.size()) break;  // one key for most of them
-    items = std::move(left);
-  }
-  std::sort(items.begin(), items.end(), by_key);
-  auto item = items.begin();
-  while (item + 1 != items.end() && item->weight < need) need -= (item++)->weight;
-  return item->key;
-}
-
 // The least rank whose logit is not below that of a token `min_p` times as likely as one with logit `top`.
 uint64_t min_p_rank(float top, const Filters& f) {
   const double floor = std::max(static_cast<double>(top) + f.temperature * std::log(f.min_p), -double{FLT_MAX});
@@ -126,82 +78,55 @@ uint64_t min_p_rank(float top, const Filters& f) {
   return rank_of(key_of(least), 0xffffffffu);
 }
 
+// The least rank of the best k.
+uint64_t top_k_rank(const Row& row, const Scale& scale, int k) {
+  if (static_cast<size_t>(k) > row.maxima().size()) {
+    Buckets buckets(row, scale, kFinite, Buckets::Unit::Token, 1.0);
+    return buckets.cut(std::min<int64_t>(k, buckets.total().weight));
+  }
+  const std::vector<uint64_t> ranks = row.best(static_cast<size_t>(k));
+  return *std::min_element(ranks.begin(), ranks.end());
+}
+
+// Keeps the members nearest the mean of depths: an interval of keys.
+void keep_typical(Members& members, const Buckets& buckets, double part) {
+  const Sums sums = buckets.total();
+  const double mean = static_cast<double>(sums.moment) / static_cast<double>(sums.weight);
+  const double limit = buckets.reach(mean, share(sums.weight, part));
+  const auto depth = [&](int32_t key) { return static_cast<double>(members.scale.depth(value_of(key))); };
+  const int32_t bottom = key_of(-FLT_MAX), top = key_of(members.row.top());
+  const int32_t low = first_key(bottom, top, [&](int32_t key) { return depth(key) - mean >= -limit; });
+  const int32_t high = first_key(low, top + 1, [&](int32_t key) { return depth(key) - mean > limit; }) - 1;
+  members.least = std::max(members.least, rank_of(low, 0xffffffffu));
+  members.most = high;
+}
+
 // The law, filter by filter.
 Members members_of(const Row& row, const Filters& f) {
   Members members{row, {row.top(), f.temperature}};
   const Scale& scale = members.scale;
-  std::vector<uint64_t> ranks;
-  if (f.top_k > 0 && f.top_k < row.size()) {
-    ranks = row.best(static_cast<size_t>(f.top_k));
-    std::erase_if(ranks, [](uint64_t r) { return r < kFinite; });
-    members.least = *std::min_element(ranks.begin(), ranks.end());
-  } else {
-    ranks = row.reaching(kFinite);
-  }
-  const size_t count = ranks.size();
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = value_of(key_in(ranks[i]));
-  std::vector<int64_t> weights(count), moments(count);
-  weigh(scale, values.data(), static_cast<int>(count), weights.data(), moments.data());
-  if (f.top_p < 1.0) {
-    std::vector<Item> items(count);
-    int64_t total = 0;
-    for (size_t i = 0; i < count; ++i) items[i] = {~ranks[i], weights[i]}, total += weights[i];
-    members.least = ~reach(std::move(items), share(total, f.top_p));
-  }
+  if (f.top_k > 0 && f.top_k < row.size()) members.least = std::max(members.least, top_k_rank(row, scale, f.top_k));
   float top = row.top();
-  if (f.typical_p < 1.0) {
-    int64_t total = 0, moment = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const int64_t in = -static_cast<int64_t>(ranks[i] >= members.least);
-      total += weights[i] & in, moment += moments[i] & in;
+  if (f.top_p < 1.0 || f.typical_p < 1.0) {
+    Buckets buckets(row, scale, members.least, Buckets::Unit::Weight, std::min(f.top_p, f.typical_p));
+    if (f.top_p < 1.0) members.least = buckets.cut(share(buckets.total().weight, f.top_p));
+    if (f.typical_p < 1.0) {
+      keep_typical(members, buckets, f.typical_p);
+      top = value_of(row.extent(key_in(members.least), members.most).second);
     }
-    members.mean = static_cast<double>(moment) / static_cast<double>(total);
-    std::vector<Item> items;
-    items.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      if (ranks[i] < members.least) continue;
-      const double distance = scale.distance(values[i], members.mean);
-      items.push_back({0, weights[i]});
-      __builtin_memcpy(&items.back().key, &distance, 8);  // bits of positive numbers are in their order
-    }
-    const uint64_t last = reach(std::move(items), share(total, f.typical_p));
-    double distance;
-    __builtin_memcpy(&distance, &last, 8);
-    members.limit = std::nextafter(distance, INFINITY);
-    top = -INFINITY;
-    for (size_t i = 0; i < count; ++i)
-      if (ranks[i] >= members.least && scale.distance(values[i], members.mean) <= distance)
-        top = std::max(top, values[i]);
   }
   if (f.min_p > 0.0) members.least = std::max(members.least, min_p_rank(top, f));
   return members;
 }
 
-// Draw from a superset; a winner outside the nucleus bounds it from below.
+// Draw from a superset, which is quick and mostly right; only a winner outside the nucleus makes it be looked for.
 int draw_nucleus(const Row& row, const Filters& f, const Key& key) {
   Members members{row, {row.top(), f.temperature}};
   if (f.min_p > 0.0) members.least = std::max(members.least, min_p_rank(row.top(), f));
-  while (true) {
-    const int winner = race(members, f.temperature, key);
-    const Split mass = split(members.scale, row.x(), row.size(), row.x()[winner], winner);
-    if (mass.before < share(mass.total, f.top_p)) return winner;
-    members.least = row.rank(winner) + 1;
-  }
-}
-
-// The same for the tokens nearest the mean.
-int draw_typical(const Row& row, const Filters& f, const Key& key) {
-  Members members{row, {row.top(), f.temperature}};
-  const Sums sums = sum_moments(members.scale, row.x(), row.size());
-  const int64_t need = share(sums.weight, f.typical_p);
-  members.mean = static_cast<double>(sums.moment) / static_cast<double>(sums.weight);
-  while (true) {
-    const int winner = race(members, f.temperature, key);
-    const double distance = members.scale.distance(row.x()[winner], members.mean);
-    if (sum_near(members.scale, row.x(), row.size(), members.mean, distance) < need) return winner;
-    members.limit = distance;
-  }
+  const int winner = race(members, f.temperature, key);
+  const Split mass = split(members.scale, row.x(), row.size(), row.x()[winner], winner);
+  if (mass.before < share(mass.total, f.top_p)) return winner;
+  return race(members_of(row, f), f.temperature, key);
 }
 
 }  // namespace
@@ -210,9 +135,8 @@ int draw(const Row& row, const Filters& f, const Key& key) {
   if (f.is_greedy()) return row.argmax();
   const bool has_top_k = f.top_k > 0 && f.top_k < row.size(), is_nucleus = f.top_p < 1.0,
              is_typical = f.typical_p < 1.0;
-  if (!has_top_k && is_nucleus && !is_typical) return draw_nucleus(row, f, key);
-  if (!has_top_k && !is_nucleus && is_typical && f.min_p <= 0.0) return draw_typical(row, f, key);
-  if (has_top_k || is_typical) return race(members_of(row, f), f.temperature, key);
+  if (!has_top_k && is_nucleus && !is_typical && f.top_p > kLikely) return draw_nucleus(row, f, key);
+  if (has_top_k || is_nucleus || is_typical) return race(members_of(row, f), f.temperature, key);
   Members members{row, {row.top(), f.temperature}};
   if (f.min_p > 0.0) members.least = std::max(members.least, min_p_rank(row.top(), f));
   return race(members, f.temperature, key);
@@ -221,11 +145,11 @@ int draw(const Row& row, const Filters& f, const Key& key) {
 std::vector<int> survivors(const Row& row, const Filters& f) {
   if (f.is_greedy()) return {row.argmax()};
   const Members members = members_of(row, f);
-  std::vector<uint64_t> ranks = row.reaching(members.least);
+  std::vector<uint64_t> ranks = row.within(members.least, members.most);
   std::sort(ranks.begin(), ranks.end(), std::greater<>());
   std::vector<int> ids;
-  for (uint64_t r : ranks)
-    if (members.has(id_in(r))) ids.push_back(id_in(r));
+  ids.reserve(ranks.size());
+  for (uint64_t r : ranks) ids.push_back(id_in(r));
   return ids;
 }
 

@@ -40,6 +40,31 @@ PACELINE_CLONES int32_t block_maxima(const float* x, int n, int32_t* maxima) {
   return *std::max_element(sizes, sizes + kLanes);
 }
 
+// Marks the tokens with keys from `low` to `high`; returns whether there are any.
+PACELINE_CLONES bool mark(const float* x, int n, int32_t low, int32_t high, uint8_t* marks) {
+  uint8_t any = 0;
+  for (int i = 0; i < n; ++i) {
+    const int32_t key = key_of(x[i]);
+    const uint8_t in = (key >= low) & (key <= high);
+    marks[i] = in;
+    any |= in;
+  }
+  return any != 0;
+}
+
+// Widens the ends by the keys from `low` to `high`.
+PACELINE_CLONES void widen(const float* x, int n, int32_t low, int32_t high, int32_t* ends) {
+  int32_t least = ends[0], most = ends[1];
+  for (int i = 0; i < n; ++i) {
+    const int32_t key = key_of(x[i]);
+    const int32_t in = -static_cast<int32_t>((key >= low) & (key <= high));  // a choice would become a branch
+    const int32_t below = (key & in) | (INT32_MAX & ~in), above = (key & in) | (INT32_MIN & ~in);
+    least = below < least ? below : least;
+    most = above > most ? above : most;
+  }
+  ends[0] = least, ends[1] = most;
+}
+
 }  // namespace
 
 Row::Row(const float* x, int n) : x_(x), n_(n), maxima_(static_cast<size_t>((n + kBlock - 1) / kBlock)) {
@@ -59,15 +84,42 @@ Row::Row(const float* x, int n) : x_(x), n_(n), maxima_(static_cast<size_t>((n +
   while (key_of(x[argmax_]) != *top) ++argmax_;
 }
 
-std::vector<uint64_t> Row::reaching(uint64_t least) const {
+std::vector<uint64_t> Row::within(uint64_t least, int32_t most) const {
   std::vector<uint64_t> ranks;
+  const int32_t low = key_in(least);
   for (size_t b = 0; b < maxima_.size(); ++b) {
-    if (maxima_[b] < key_in(least)) continue;
-    const int first = static_cast<int>(b) * kBlock, end = std::min(n_, first + kBlock);
-    for (int id = first; id < end; ++id)
-      if (const uint64_t r = rank(id); r >= least) ranks.push_back(r);
+    if (maxima_[b] < low) continue;
+    const int first = static_cast<int>(b) * kBlock, n = std::min(n_ - first, kBlock);
+    uint8_t marks[kBlock] = {};
+    if (!mark(x_ + first, n, low, most, marks)) continue;
+    for (int eighth = 0; eighth < kBlock; eighth += 8) {
+      uint64_t any;
+      __builtin_memcpy(&any, marks + eighth, 8);
+      if (any == 0) continue;
+      for (int i = eighth; i < eighth + 8; ++i)
+        if (marks[i] != 0 && rank(first + i) >= least) ranks.push_back(rank(first + i));
+    }
   }
   return ranks;
+}
+
+std::pair<int32_t, int32_t> Row::extent(int32_t low, int32_t high) const {
+  int32_t ends[2] = {INT32_MAX, INT32_MIN};
+  for (size_t b = 0; b < maxima_.size(); ++b) {
+    const int first = static_cast<int>(b) * kBlock;
+    if (maxima_[b] >= low) widen(x_ + first, std::min(n_ - first, kBlock), low, high, ends);
+  }
+  return {ends[0], ends[1]};
+}
+
+uint64_t Row::nth(int32_t key, int64_t place) const {
+  for (size_t b = 0; b < maxima_.size(); ++b) {
+    if (maxima_[b] < key) continue;
+    const int first = static_cast<int>(b) * kBlock, end = std::min(n_, first + kBlock);
+    for (int id = first; id < end; ++id)
+      if (key_of(x_[id]) == key && place-- == 0) return rank(id);
+  }
+  throw std::logic_error("a row has fewer tokens of a logit than it seemed to");
 }
 
 std::vector<uint64_t> Row::best(size_t count) const {
@@ -79,7 +131,7 @@ std::vector<uint64_t> Row::best(size_t count) const {
     std::nth_element(order.begin(), nth, order.end(), std::greater<>());
     least = rank_of(*nth, 0xffffffffu);
   }
-  std::vector<uint64_t> ranks = reaching(least);
+  std::vector<uint64_t> ranks = within(least);
   std::nth_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count) - 1, ranks.end(),
                    std::greater<>());
   ranks.resize(count);

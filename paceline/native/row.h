@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 namespace paceline {
@@ -29,6 +31,21 @@ inline uint64_t rank_of(int32_t key, uint32_t id) {
 inline int32_t key_in(uint64_t rank) { return static_cast<int32_t>(static_cast<uint32_t>(rank >> 32) ^ 0x80000000u); }
 inline int id_in(uint64_t rank) { return static_cast<int>(0xffffffffu - static_cast<uint32_t>(rank)); }
 
+// The least key from `low` to `high` for which `holds`, as it does for all above it; it does for `high`.
+template <class Holds>
+int32_t first_key(int32_t low, int32_t high, const Holds& holds) {
+  int64_t from = low, to = high;
+  while (from < to) {
+    const int64_t middle = from + (to - from) / 2;
+    if (holds(static_cast<int32_t>(middle))) to = middle;
+    else from = middle + 1;
+  }
+  return static_cast<int32_t>(from);
+}
+
+inline const uint64_t kFinite =
+    rank_of(key_of(-std::numeric_limits<float>::max()), 0xffffffffu);  // -inf is never drawn
+
 // A checked row with the largest key of each block of 64. Does not own the logits.
 class Row {
  public:
@@ -42,8 +59,12 @@ class Row {
   const std::vector<int32_t>& maxima() const { return maxima_; }
   uint64_t rank(int id) const { return rank_of(key_of(x_[id]), static_cast<uint32_t>(id)); }
 
-  // The ranks of all tokens at or above a rank.
-  std::vector<uint64_t> reaching(uint64_t least) const;
+  // The ranks of all tokens at or above a rank whose key is at most `most`, by id.
+  std::vector<uint64_t> within(uint64_t least, int32_t most = INT32_MAX) const;
+  // The least and the greatest of the keys from `low` to `high`; the other way round if there are none.
+  std::pair<int32_t, int32_t> extent(int32_t low, int32_t high) const;
+  // The rank of the token that has `place` others of its key before it.
+  uint64_t nth(int32_t key, int64_t place) const;
   // The `count` < V tokens of highest rank, in any order.
   std::vector<uint64_t> best(size_t count) const;
 

@@ -78,9 +78,9 @@ void adjust_row(const Logits& logits, const Changed& out, const Tokens& tokens, 
 
 double probability_of(const float* logits, int n, float top, float value, double temperature) {
   const Scale scale(top, temperature);
-  int64_t weight, moment;
-  weigh(scale, &value, 1, &weight, &moment);
-  return static_cast<double>(weight) / static_cast<double>(sum_moments(scale, logits, n).weight);
+  Sums own;
+  weigh(scale, &value, 1, &own);
+  return static_cast<double>(own.weight) / static_cast<double>(sum_moments(scale, logits, n).weight);
 }
 
 void bind_sampling(nb::module_& m) {

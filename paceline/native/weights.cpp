@@ -44,16 +44,15 @@ Scale::Scale(float top, double temperature)
     : top(top), factor(static_cast<float>(std::min(std::max(1.4426950408889634 / temperature, 1e-37), 1e37))) {}
 
 int64_t share(int64_t total, double part) {
-  return std::max<int64_t>(static_cast<int64_t>(std::ceil(part * static_cast<double>(total))), 1);
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(part * static_cast<double>(total))), 1, total);
 }
 
-PACELINE_CLONES void weigh(const Scale& given, const float* x, int n, int64_t* weights, int64_t* moments) {
+PACELINE_CLONES void weigh(const Scale& given, const float* x, int n, Sums* sums) {
   const Scale scale = given;
   for (int i = 0; i < n; ++i) {
     const float depth = scale.depth(x[i]);
     const double real = power(depth);
-    weights[i] = whole(real);
-    moments[i] = whole(real * static_cast<double>(depth));
+    sums[i] = {whole(real), whole(real * static_cast<double>(depth))};
   }
 }
 
@@ -78,17 +77,6 @@ PACELINE_CLONES Sums sum_moments(const Scale& given, const float* x, int n) {
     moment += whole(real * static_cast<double>(depth));
   }
   return {weight, moment};
-}
-
-PACELINE_CLONES int64_t sum_near(const Scale& given, const float* x, int n, double mean, double limit) {
-  const Scale scale = given;
-  int64_t sum = 0;
-  for (int i = 0; i < n; ++i) {
-    const float depth = scale.depth(x[i]);
-    const int64_t weight = whole(power(depth));
-    sum += weight & -static_cast<int64_t>(std::fabs(static_cast<double>(depth) - mean) < limit);
-  }
-  return sum;
 }
 
 }  // namespace paceline

@@ -9,6 +9,11 @@ namespace paceline {
 
 struct Sums {
   int64_t weight, moment;  // moment: weights times depths
+
+  Sums& operator+=(const Sums& other) {
+    weight += other.weight, moment += other.moment;
+    return *this;
+  }
 };
 
 struct Split {
@@ -32,17 +37,22 @@ struct Scale {
   double distance(float x, double mean) const { return std::fabs(static_cast<double>(depth(x)) - mean); }
 };
 
-// What a share of a total is, at least 1.
+// What a share of a total is, at least 1 and never more than all.
 int64_t share(int64_t total, double part);
 
-// Each token's weight, and its weight times its depth.
-void weigh(const Scale&, const float* x, int n, int64_t* weights, int64_t* moments);
+// Each token's own.
+void weigh(const Scale&, const float* x, int n, Sums* sums);
 
 // Over all tokens, and over those that come before (logit, id).
 Split split(const Scale&, const float* x, int n, float logit, int id);
 
-// Over all tokens; or, of weights alone, over those whose depth is nearer to `mean` than `limit`.
+// Over all tokens.
 Sums sum_moments(const Scale&, const float* x, int n);
-int64_t sum_near(const Scale&, const float* x, int n, double mean, double limit);
+
+// One of the buckets 0 to `last` into which depths fall, `steps` per unit, the deepest all into the last.
+inline int bucket_at(float depth, float steps, int last) {
+  const float at = -depth * steps, most = static_cast<float>(last);
+  return static_cast<int>(at < most ? at : most);
+}
 
 }  // namespace paceline

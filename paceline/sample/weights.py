@@ -45,5 +45,5 @@ def weigh(depth: Floats) -> tuple[Whole, Whole]:
 
 
 def share(total: int, part: float) -> int:
-    """Return what `part` of a total weight is, at least 1."""
-    return max(int(np.ceil(part * float(total))), 1)
+    """Return what `part` of a total weight is, at least 1 and never more than all of it, however floats round."""
+    return min(max(int(np.ceil(part * float(total))), 1), total)

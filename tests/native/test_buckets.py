@@ -1,0 +1,67 @@
+"""Where the native law cuts: in every bucket, on its edges, among thousands of equals, by all filters together."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sweep import sweep
+from views import draw_at, draw_plain_at, law_of_row
+
+from paceline.kernels.native import native
+from paceline.types import SamplingParams
+
+VOCAB = 20_011  # enough for more than 4096 tokens in one bucket, and a block that is not full
+
+
+def rows(seed):
+    """Yield (name, float32 [V]) of flat, peaked and tied laws."""
+    random = np.random.default_rng(seed)
+    normal = random.standard_normal(VOCAB).astype(np.float32)
+    for scale in (0.1, 1, 3):
+        yield f"normal {scale}", normal * np.float32(scale)
+    yield "equal", np.full(VOCAB, normal[0], np.float32)
+    yield "halves", np.round(normal * 2) / 2
+    eighths = np.round(normal * 4) / 8
+    yield "edges", eighths - eighths.max()  # at temperature 1 / ln 2 these are the depths: each lies on an edge
+    yield "two", np.where(normal > 0.5, np.float32(1), np.float32(0.99))
+    yield "two and some", np.where(np.abs(normal) < 2.5, np.float32(0), normal)
+    peaked = normal * 2
+    peaked[random.integers(VOCAB)] = 22
+    yield "peaked", peaked
+    yield "mostly forbidden", np.where(normal < 1.5, np.float32(-np.inf), normal)
+    yield "a step", np.where(np.arange(VOCAB) % 3 == 0, normal, normal - np.float32(19))
+
+
+def survivors(row, params):
+    return native().survivors(row, params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
+
+
+COMBINATIONS = list(
+    itertools.product((0, 50, 9000), (1.0, 0.95, 0.3), (1.0, 0.9, 0.2), (0.0, 0.05), (0.3, 1 / np.log(2)))
+)
+
+
+@pytest.mark.parametrize("count", sweep((3, len(COMBINATIONS)), fast=(3,)))
+def test_every_combination_of_filters_keeps_the_laws_tokens(count):
+    random = np.random.default_rng(count)
+    for name, row in rows(1):
+        for place in random.permutation(len(COMBINATIONS))[:count]:
+            top_k, top_p, typical_p, min_p, temperature = COMBINATIONS[place]
+            params = SamplingParams(temperature, top_k=top_k, top_p=top_p, typical_p=typical_p, min_p=min_p, seed=3)
+            np.testing.assert_array_equal(
+                survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+            )
+            assert draw_at(row, params, 5) == draw_plain_at(row, params, 5), (name, params)
+
+
+@pytest.mark.parametrize("filter", ["top_p", "typical_p", "top_k"])
+@pytest.mark.parametrize("count", sweep((3, 50), fast=(3,)))
+def test_a_cut_falls_wherever_it_is_asked_to(filter, count):
+    random = np.random.default_rng(count)
+    for name, row in rows(2):
+        for share in (*random.random(count), *10 ** -(12 * random.random(count)), 0.5, 1 - 1e-4, np.nextafter(1, 0)):
+            value = 1 + int(share * VOCAB) if filter == "top_k" else float(share)
+            params = SamplingParams(1 / np.log(2), **{filter: value})
+            np.testing.assert_array_equal(
+                survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+            )
