@@ -41,7 +41,8 @@ void weigh(const Scale&, const float* x, int n, int64_t* weights, int64_t* momen
 // Over all tokens, and over those that come before (logit, id).
 Split split(const Scale&, const float* x, int n, float logit, int id);
 
-// Over all tokens; or, of weights alone, over those whose depth is nearer to `mean` than `limit`.
+// Over all tokens, with and without moments; and, of weights, over those whose depth is nearer to `mean` than `limit`.
+int64_t sum_weights(const Scale&, const float* x, int n);
 Sums sum_moments(const Scale&, const float* x, int n);
 int64_t sum_near(const Scale&, const float* x, int n, double mean, double limit);
 
