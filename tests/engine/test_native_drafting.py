@@ -131,7 +131,7 @@ def test_a_planted_bug_shows(bug, monkeypatch):
 
 def test_a_cut_down_head_has_the_whole_ones_logits_for_its_tokens():
     """Also for rows that were replaced, in every packing."""
-    for quant in ("f32", "bf16", "q8", "q4"):
+    for quant in ("f32", "bf16", "q8", "q4", "q4s"):
         model = tiny("wide", quant=quant)
         head = Head(model, some_outputs(1), spare=16)
         head.absorb(np.arange(VOCAB, dtype=np.int32)[::-7])
