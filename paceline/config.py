@@ -32,7 +32,7 @@ class LLMConfig:
     threads: int | None = None
     context: int | None = None
     quant: str = "auto"
-    draft_quant: str = "q4"
+    draft_quant: str = "q4s"
     draft_head: int = 32768
     slots: int = 8
 
