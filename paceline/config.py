@@ -9,6 +9,7 @@ from paceline.errors import UsageError
 
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
+DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
 CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence")
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
@@ -31,7 +32,7 @@ class LLMConfig:
     threads: int | None = None
     context: int | None = None
     quant: str = "auto"
-    draft_quant: str = "q4"
+    draft_quant: str = "q4s"
     draft_head: int = 32768
     slots: int = 8
 
@@ -55,7 +56,7 @@ class LLMConfig:
         if config.context is not None:
             _whole("context", config.context, 2, 1 << 24)
         _one_of("quant", config.quant, QUANTS)
-        _one_of("draft_quant", config.draft_quant, QUANTS)
+        _one_of("draft_quant", config.draft_quant, DRAFT_QUANTS)
         _one_of("control", config.control, CONTROLS)
         parse_verify(config.verify)
         return config

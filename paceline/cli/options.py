@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.config import CONTROLS, QUANTS, VERIFIERS, LLMConfig
+from paceline.config import CONTROLS, DRAFT_QUANTS, QUANTS, VERIFIERS, LLMConfig
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
@@ -73,7 +73,11 @@ DraftTokens = Annotated[
 ]
 DraftQuant = Annotated[
     str,
-    typer.Option(help="Repack the draft model; the law of the output stays.", metavar="TYPE", rich_help_panel=_DRAFT),
+    typer.Option(
+        help=f"Repack the draft model: {', '.join(DRAFT_QUANTS)}; the law of the output stays.",
+        metavar="TYPE",
+        rich_help_panel=_DRAFT,
+    ),
 ]
 DraftHead = Annotated[
     int,

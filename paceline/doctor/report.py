@@ -121,7 +121,7 @@ def advice(result: Json, found: Examination) -> list[str]:
         if seconds > DEAR * plain:
             said.append(
                 f"A step of {name} costs {seconds / plain:.2f} of a plain token: take a smaller draft, --draft-quant "
-                "q4, or --draft auto, which asks it only where it pays."
+                "q4s, or --draft auto, which asks it only where it pays."
             )
     if best and not best["length"] and found.acceptance:
         bar = result["break_even"]

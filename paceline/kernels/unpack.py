@@ -21,7 +21,7 @@ def unpack(data: Bytes, kind: str, rows: int, cols: int) -> Floats:
 
     Args:
         data: uint8, whole tiles of 16 rows.
-        kind: F32, F16, BF16, W4, W4K, W6, W6K or W8.
+        kind: F32, F16, BF16, W4, W4K, W6, W6K, W8 or W4S.
 
     Returns:
         float32 [rows, cols], padding rows dropped.
@@ -111,5 +111,13 @@ def _w8(tile: Bytes, cols: int) -> Floats:
     return _per_row(scale) * (codes.astype(np.float32) - 128)
 
 
+def _w4s(tile: Bytes, cols: int) -> Floats:
+    tiles, groups = len(tile), cols // GROUP
+    start = 64 + -(-groups * TILE // 64) * 64
+    scale = _view(tile[:, 64 : 64 + groups * TILE], np.int8).reshape(tiles, groups, TILE)
+    codes = _steps(_nibbles(tile[:, start:].reshape(tiles, groups, 256)))
+    return _per_row(_view(tile[:, :64], np.float32)[:, None] * scale) * (codes.astype(np.float32) - 8)
+
+
 _FLOATS = {"F32": lambda data: _view(data, np.float32), "F16": lambda data: _view(data, np.float16), "BF16": _bfloat}
-_QUANTISED = {"W4": _w4, "W4K": _w4k, "W6": _w6, "W6K": _w6k, "W8": _w8}
+_QUANTISED = {"W4": _w4, "W4K": _w4k, "W6": _w6, "W6K": _w6k, "W8": _w8, "W4S": _w4s}

@@ -29,7 +29,7 @@ class NativeModel:
     Args:
         file: where the weights come from; it may be closed afterwards.
         pool: threads, shared by all models of the process.
-        quant: "auto" keeps the file's precision; "q4", "q8", "bf16", "f32" repack the linear layers.
+        quant: "auto" keeps the file's precision; "q4", "q4s", "q8", "bf16", "f32" repack the linear layers.
         progress: called with the bytes read so far.
     """
 

@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
 
+#include "clones.h"
 #include "draw.h"
 #include "program.h"
 #include "sampling.h"
@@ -69,6 +71,11 @@ struct Chain {
   bool is_broken = false;
 };
 
+// out[i] = x[from[i]]
+PACELINE_CLONES void gather(const float* x, const int32_t* from, int n, float* out) {
+  for (int i = 0; i < n; ++i) out[i] = x[from[i]];
+}
+
 class DraftLoop {
  public:
   DraftLoop(Program& program, int logits, int vocab, const Ints& ids)
@@ -76,17 +83,31 @@ class DraftLoop {
     const size_t width = static_cast<size_t>(program.at(logits).width);
     if (width != (ids_.empty() ? static_cast<size_t>(vocab) : ids_.size()))
       throw std::invalid_argument("the head's rows and their tokens differ in number");
-    for (int id : ids_)
-      if (id < 0 || id >= vocab) throw std::invalid_argument("a head's row stands for no token");
-    if (!ids_.empty()) row_.assign(static_cast<size_t>(vocab), -INFINITY);
+    rows_.resize(ids_.size());
+    values_.resize(ids_.size());
+    std::iota(rows_.begin(), rows_.end(), 0);
+    std::sort(rows_.begin(), rows_.end(),
+              [&](int a, int b) { return ids_[static_cast<size_t>(a)] < ids_[static_cast<size_t>(b)]; });
+    std::sort(ids_.begin(), ids_.end());
+    if (!ids_.empty() && (ids_.front() < 0 || ids_.back() >= vocab))
+      throw std::invalid_argument("a head's row stands for no token");
+    if (std::adjacent_find(ids_.begin(), ids_.end()) != ids_.end())
+      throw std::invalid_argument("two of a head's rows stand for one token");
   }
 
   // Let a row of the head stand for another token.
   void assign(int row, int id) {
-    if (row < 0 || static_cast<size_t>(row) >= ids_.size() || id < 0 || id >= vocab_)
-      throw std::invalid_argument("no such row or token");
-    row_[static_cast<size_t>(ids_[static_cast<size_t>(row)])] = -INFINITY;
-    ids_[static_cast<size_t>(row)] = id;
+    const auto from = std::find(rows_.begin(), rows_.end(), row) - rows_.begin();
+    auto to = std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin();
+    if (from == std::ssize(rows_) || id < 0 || id >= vocab_) throw std::invalid_argument("no such row or token");
+    if (to != from && to != std::ssize(ids_) && ids_[static_cast<size_t>(to)] == id)
+      throw std::invalid_argument("another row stands for this token");
+    for (auto* list : {&ids_, &rows_}) {
+      const auto begin = list->begin();
+      if (to > from) std::rotate(begin + from, begin + from + 1, begin + to);
+      else std::rotate(begin + to, begin + from, begin + from + 1);
+    }
+    ids_[static_cast<size_t>(to > from ? to - 1 : to)] = id;
   }
 
   double run(KVStore& store, const Ints& tokens, const Ints& starts, const Ints& lengths, const Table& tables,
@@ -153,51 +174,52 @@ class DraftLoop {
 
   void guess(Chain& c, int wanted, const Rules& rules) {
     Buffer& logits = program_.at(logits_);
-    const float* own = logits.row(wanted);
+    const int width = logits.width;
     float* row = logits.row(wanted);
     if (!ids_.empty()) {
-      row = row_.data();
-      for (size_t i = 0; i < ids_.size(); ++i) row[ids_[i]] = own[i];
+      gather(row, rows_.data(), width, values_.data());
+      row = values_.data();
     }
+    const int32_t* tokens = ids_.empty() ? nullptr : ids_.data();
     const int depth = static_cast<int>(c.tokens.size());
     const Key key{c.key.seed, c.key.position + depth};
     ++c.steps;
-    int token;
+    int place;
     float top;
     try {
-      const Row whole(row, vocab_);
-      token = draw(whole, c.filters, key);
-      top = whole.top();
+      const Row all(row, width, tokens);
+      place = draw(all, c.filters, key);
+      top = all.top();
     } catch (const std::domain_error&) {  // a broken draft guesses nothing; the target goes on alone
       c.is_broken = true;
       return;
     }
     const double temperature = c.filters.is_greedy() ? 1.0 : c.filters.temperature;
-    const double confidence = probability_of(own, logits.width, top, row[token], temperature);
+    const double confidence = probability_of(row, width, top, row[place], temperature);
     c.bin = rules.bin(confidence);
-    c.tokens.push_back(token);
+    c.tokens.push_back(tokens ? tokens[place] : place);
     c.confidences.push_back(confidence);
     c.beside.emplace_back();
     // The next best of the same race: drawn again without the winners.
-    std::vector<std::pair<int, float>> hidden{{token, row[token]}};
+    std::vector<std::pair<int, float>> hidden{{place, row[place]}};
     for (size_t rank = 0; rank < rules.beside.shape(0) && c.survival * rules.beside(rank, c.bin) > c.least; ++rank) {
       row[hidden.back().first] = -INFINITY;
       try {
-        const int other = draw(Row(row, vocab_), c.filters, key);
+        const int other = draw(Row(row, width, tokens), c.filters, key);
         hidden.emplace_back(other, row[other]);
-        c.beside.back().push_back(other);
+        c.beside.back().push_back(tokens ? tokens[other] : other);
       } catch (const std::domain_error&) {
         break;
       }
     }
-    for (const auto& [id, value] : hidden) row[id] = value;
+    for (const auto& [at, value] : hidden) row[at] = value;
     c.survival *= rules.kept(rules.row(depth), c.bin);
   }
 
   Program& program_;
   int logits_, vocab_;
-  std::vector<int32_t> ids_;  // the token of each row of the head; empty when they are the same
-  std::vector<float> row_;    // [V], -inf where the head has no row
+  std::vector<int32_t> ids_, rows_;  // the head's tokens, ascending, and the row of each; empty when they are the same
+  std::vector<float> values_;        // logits in the order of tokens
   std::vector<int32_t> flat_, positions_, parents_, starts_, wanted_, pages_, lengths_;
   Batch batch_;
 };

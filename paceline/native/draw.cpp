@@ -31,43 +31,87 @@ PACELINE_CLONES bool any_reaches(const uint32_t* words, uint32_t least) {
   return found != 0;
 }
 
-// argmax of logit / temperature + noise over the members, of which there is one.
+// argmax of logit / temperature + noise over the members, so far.
+struct Race {
+  const Members& members;
+  double temperature;
+  int winner = -1;
+  double best = -std::numeric_limits<double>::infinity();
+
+  void enter(int id, uint32_t word) {
+    const double sum = static_cast<double>(members.row.x()[id]) / temperature + gumbel(word);
+    if (sum > best || (sum == best && id < winner)) best = sum, winner = id;
+  }
+
+  // The least word that may let a logit win; false if none does.
+  // With k = 2^32 - word, noise = -log(-log u) <= -log(1 - u) = -log((k - 1/2) / 2^32). So a token that lacks
+  // `best - score` wins only if k - 1/2 <= 2^room; the slack covers rounding.
+  bool may_win(float logit, uint32_t& least) const {
+    least = 0;
+    if (winner < 0) return true;
+    const double score = static_cast<double>(logit) / temperature;
+    const double slack = 1e-9 + 1e-15 * (std::fabs(best) + std::fabs(score));
+    const double room = 32.0 - (best - score) * 1.4426950408889634 + slack;
+    if (room < -1.0) return false;
+    least = room >= 31.0 ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
+    return true;
+  }
+
+  // No logit below it wins: the largest noise is log 2^33 = 22.87.
+  double floor() const { return (best - 22.9 - 1e-14 * std::fabs(best)) * temperature; }
+};
+
+// Enter those of a block whose word may let them win.
+void enter_block(Race& race, const Kernels& kernels, const Key& key, int block, uint32_t least) {
+  const Row& row = race.members.row;
+  uint32_t words[kBlock];
+  noise(kernels, key, block, words);
+  if (!any_reaches(words, least)) return;
+  const int first = block * kBlock, end = std::min(row.size(), first + kBlock);
+  for (int id = first; id < end; ++id)
+    if (const uint32_t word = words[place(id)]; word >= least && race.members.has(id)) race.enter(id, word);
+}
+
+// The same where a block's tokens are any: noise is made for those only that might win with the largest.
+void enter_some(Race& race, const Kernels& kernels, const Key& key, int block, uint32_t least) {
+  const Row& row = race.members.row;
+  const int first = block * kBlock, end = std::min(row.size(), first + kBlock);
+  const double floor = race.floor();
+  int ids[kBlock], count = 0;
+  for (int id = first; id < end; ++id) {
+    ids[count] = id;
+    count += static_cast<double>(row.x()[id]) >= floor ? 1 : 0;
+  }
+  for (int from = 0; from < count; from += 16) {
+    const int some = std::min(count - from, 16);
+    int32_t tokens[16] = {};
+    uint32_t words[16];
+    for (int i = 0; i < some; ++i) tokens[i] = row.token(ids[from + i]);
+    noise_of(kernels, key, tokens, words);
+    for (int i = 0; i < some; ++i)
+      if (words[i] >= least && race.members.has(ids[from + i])) race.enter(ids[from + i], words[i]);
+  }
+}
+
+// Who wins the race of the members, of which there is one.
 int race(const Members& members, double temperature, const Key& key) {
   static const Kernels& kernels = noise_kernels();
   const Row& row = members.row;
-  const float* x = row.x();
-  uint32_t words[kBlock];
-  int winner = -1;
-  double best = -std::numeric_limits<double>::infinity();
+  Race race{members, temperature};
   if (const int leader = row.argmax(); members.has(leader)) {
-    noise(kernels, key, leader / kBlock, words);
-    winner = leader;
-    best = static_cast<double>(x[leader]) / temperature + gumbel(words[place(leader)]);
+    const int token = row.token(leader);
+    uint32_t words[kBlock];
+    noise(kernels, key, token / kBlock, words);
+    race.enter(leader, words[place(token)]);
   }
   const int32_t least_key = key_in(members.least);
   for (size_t b = 0; b < row.maxima().size(); ++b) {
-    if (row.maxima()[b] < least_key) continue;
-    // With k = 2^32 - word, noise = -log(-log u) <= -log(1 - u) = -log((k - 1/2) / 2^32). So a token that lacks
-    // `best - score` wins only if k - 1/2 <= 2^room; the slack covers rounding.
-    uint32_t least = 0;
-    if (winner >= 0) {
-      const double score = static_cast<double>(value_of(std::min(row.maxima()[b], members.most))) / temperature;
-      const double slack = 1e-9 + 1e-15 * (std::fabs(best) + std::fabs(score));
-      const double room = 32.0 - (best - score) * 1.4426950408889634 + slack;
-      if (room < -1.0) continue;
-      least = room >= 31.0 ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
-    }
-    noise(kernels, key, static_cast<int>(b), words);
-    if (!any_reaches(words, least)) continue;
-    const int first = static_cast<int>(b) * kBlock, end = std::min(row.size(), first + kBlock);
-    for (int id = first; id < end; ++id) {
-      const uint32_t word = words[place(id)];
-      if (word < least || !members.has(id)) continue;
-      const double sum = static_cast<double>(x[id]) / temperature + gumbel(word);
-      if (sum > best || (sum == best && id < winner)) best = sum, winner = id;
-    }
+    uint32_t least;
+    const float score = value_of(std::min(row.maxima()[b], members.most));
+    if (row.maxima()[b] < least_key || !race.may_win(score, least)) continue;
+    (row.tokens() ? enter_some : enter_block)(race, kernels, key, static_cast<int>(b), least);
   }
-  return winner;
+  return race.winner;
 }
 
 // The least rank whose logit is not below that of a token `min_p` times as likely as one with logit `top`.

@@ -20,6 +20,7 @@ struct Filters {
   bool is_greedy() const { return temperature <= 1e-5; }
 };
 
+// The id of the token drawn: its place, where the row lacks some.
 int draw(const Row&, const Filters&, const Key&);
 
 // The law's tokens, best first.

@@ -54,6 +54,8 @@ struct Kernels {
   void (*attention)(const AttentionCall&);
   // 64 words of keyed noise: out[16 lane + i] belongs to token 4 (first + i) + lane.
   void (*philox)(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first, uint32_t* out);
+  // The same for 16 counters anywhere: out[16 lane + i] belongs to token 4 counters[i] + lane.
+  void (*philox_at)(uint64_t seed, uint32_t stream, uint64_t position, const uint32_t* counters, uint32_t* out);
 };
 
 namespace portable {

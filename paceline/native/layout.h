@@ -14,6 +14,8 @@
 //                                                  8 x { nibbles[256], highs[128] }
 // W8     scale*(u - 128)          align64(G*32) + G*512     per tile: f16 scale[G][16] padded to a line,
 //                                                  then per group 8 steps of codes[64]
+// W4S    d*sc*(u - 8)             64 + align64(G*16) + G*256    per tile: f32 d[16], i8 sc[G][16] padded to a line,
+//                                                  then per group nibbles[256]; for drafts, which nothing depends on
 // F32, F16, BF16                  cols*16*size     [cols][16 rows]
 //
 // nibbles[256] = 4 chunks of 64: chunk c holds step c in its low and step c+4 in its high nibbles.
@@ -30,7 +32,7 @@ constexpr int kTile = 16;
 constexpr int kGroup = 32;
 constexpr int kSuper = 256;
 
-enum class Kind : int { F32 = 0, F16 = 1, BF16 = 2, W4 = 3, W4K = 4, W6 = 5, W6K = 6, W8 = 7 };
+enum class Kind : int { F32 = 0, F16 = 1, BF16 = 2, W4 = 3, W4K = 4, W6 = 5, W6K = 6, W8 = 7, W4S = 8 };
 
 static constexpr size_t align64(size_t n) { return (n + 63) & ~size_t{63}; }
 
@@ -38,6 +40,9 @@ constexpr size_t kW4Group = 320;
 constexpr size_t kW4KSuper = 64 + 8 * 32 + 8 * 256;
 constexpr size_t kW6Group = 448;
 constexpr size_t kW6KSuper = 64 + 16 * 16 + 8 * (256 + 128);
+
+// Where the codes of a W4S tile start.
+static constexpr size_t w4s_codes(int cols) { return 64 + align64(static_cast<size_t>(cols) / kGroup * kTile); }
 
 static inline size_t tile_bytes(Kind kind, int cols) {
   const size_t groups = static_cast<size_t>(cols) / kGroup, supers = static_cast<size_t>(cols) / kSuper;
@@ -50,6 +55,7 @@ static inline size_t tile_bytes(Kind kind, int cols) {
     case Kind::W6: return groups * kW6Group;
     case Kind::W6K: return supers * kW6KSuper;
     case Kind::W8: return align64(groups * 32) + groups * 512;
+    case Kind::W4S: return w4s_codes(cols) + groups * 256;
   }
   return 0;
 }

@@ -30,6 +30,15 @@ inline void noise(const Kernels& kernels, const Key& key, int block, uint32_t* w
 // Where a token of a block finds its word.
 inline int place(int token) { return token % 4 * 16 + token % kBlock / 4; }
 
+// The words of 16 tokens anywhere, in their order.
+inline void noise_of(const Kernels& kernels, const Key& key, const int32_t* tokens, uint32_t* words,
+                     uint32_t stream = 0) {
+  uint32_t counters[16], all[kBlock];
+  for (int i = 0; i < 16; ++i) counters[i] = static_cast<uint32_t>(tokens[i]) / 4;
+  kernels.philox_at(key.seed, stream, static_cast<uint64_t>(key.position), counters, all);
+  for (int i = 0; i < 16; ++i) words[i] = all[tokens[i] % 4 * 16 + i];
+}
+
 inline double gumbel(uint32_t word) { return -std::log(-std::log((static_cast<double>(word) + 0.5) * 0x1p-32)); }
 
 }  // namespace paceline

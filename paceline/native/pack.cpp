@@ -5,8 +5,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "formats.h"
 #include "requantize.h"
@@ -160,6 +164,39 @@ void tile_converted(const Rows& rows, int ggml_type, Kind kind, uint8_t* tile) {
   }
 }
 
+// Any format to W4S: a group's scale is a whole number of 127ths of the largest of its row, which is rounded to eleven
+// bits, so that no product of the two and a code is.
+void tile_w4s(const Rows& rows, int ggml_type, uint8_t* tile) {
+  const size_t width = static_cast<size_t>(rows.cols), groups = width / kGroup;
+  std::vector<float> row(width), w(width * kTile), scales(groups * kTile), d(kTile);
+  for (int o = 0; o < rows.n; ++o) {
+    dequantize_row(ggml_type, rows.at(o, 0), row.data(), rows.cols);
+    for (size_t i = 0; i < width; ++i) w[i * kTile + static_cast<size_t>(o)] = row[i];
+  }
+  for (size_t g = 0; g < groups; ++g) fit_centred(w.data() + g * kGroup * kTile, scales.data() + g * kTile);
+  for (size_t i = 0; i < scales.size(); ++i) d[i % kTile] = std::max(d[i % kTile], std::fabs(scales[i]) / 127.0f);
+  for (float& each : d) each = std::bit_cast<float>((std::bit_cast<uint32_t>(each) + 0x1000) & ~0x1fffu);
+  std::memcpy(tile, d.data(), kTile * 4);
+  auto* sc = reinterpret_cast<int8_t*>(tile + 64);
+  uint8_t* codes = tile + w4s_codes(rows.cols);
+  for (size_t g = 0; g < groups; ++g, sc += kTile, codes += 256) {
+    float* scale = scales.data() + g * kTile;
+    uint8_t u[kGroup * kTile];
+    for (int o = 0; o < kTile; ++o) {
+      sc[o] = static_cast<int8_t>(d[o] > 0 ? std::nearbyint(scale[o] / d[o]) : 0.0f);
+      scale[o] = d[o] * static_cast<float>(sc[o]);
+    }
+    codes_centred(w.data() + g * kGroup * kTile, scale, u);
+    for (int o = 0; o < rows.n; ++o) {
+      uint8_t own[kGroup];
+      uint32_t words[8];
+      for (int k = 0; k < kGroup; ++k) own[k] = u[k * kTile + o];
+      std::memcpy(words, own, kGroup);
+      put_nibbles(codes, o, words);
+    }
+  }
+}
+
 using TilePacker = void (*)(const Rows&, uint8_t*);
 struct Native {
   Kind kind;
@@ -192,9 +229,10 @@ Kind asked_kind(const std::string& kind, Kind native) {
   if (kind == "f16") return Kind::F16;
   if (kind == "bf16") return Kind::BF16;
   if (kind == "q4") return native == Kind::W4K ? native : Kind::W4;
+  if (kind == "q4s") return Kind::W4S;
   if (kind == "q6") return native == Kind::W6K ? native : Kind::W6;
   if (kind == "q8") return Kind::W8;
-  throw std::invalid_argument("kind must be auto, q4, q6, q8, f16, bf16 or f32, got `" + kind + "`");
+  throw std::invalid_argument("kind must be auto, q4, q4s, q6, q8, f16, bf16 or f32, got `" + kind + "`");
 }
 
 void check_source(size_t bytes, int ggml_type, int64_t rows, int64_t cols) {
@@ -238,6 +276,8 @@ Weight pack(const uint8_t* src, size_t bytes, int ggml_type, int64_t rows, int64
         const Rows tile_rows{src + static_cast<size_t>(first) * stride, stride, n, weight.cols()};
         if (native.packer) {
           native.packer(tile_rows, weight.tile(t));
+        } else if (wanted == Kind::W4S) {
+          tile_w4s(tile_rows, ggml_type, weight.tile(t));
         } else {
           tile_converted(tile_rows, ggml_type, wanted, weight.tile(t));
         }

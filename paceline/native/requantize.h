@@ -96,6 +96,55 @@ static inline void requantize_affine(const float* w, int top, uint8_t* codes, fl
   }
 }
 
+// w ~ scale*u, -8 <= u <= 7, scale of either sign: weighted least squares as above, over ranges that put the largest
+// weight at one end or the other, then once more from the best.
+// w: f32 [32, 16]; scale: f32 [16].
+static inline void fit_centred(const float* w, float* scale) {
+  static constexpr float kEnds[] = {-9, -8.5f, -8, -7.5f, -7, 6.5f, 7, 7.5f, 8};
+  const Lanes zero = lanes(0), tiny = lanes(1e-30f), bottom = lanes(-8), top = lanes(7);
+  for (int at = 0; at < 16; at += 4) {
+    Lanes x[32], weight[32], peak = zero, square = zero;
+    for (int i = 0; i < 32; ++i) {
+      x[i] = load_lanes(w + 16 * i + at);
+      peak = greatest(x[i], -x[i]) > greatest(peak, -peak) ? x[i] : peak;
+      square += x[i] * x[i];
+    }
+    Lanes rms;
+    for (int i = 0; i < 4; ++i) rms[i] = __builtin_sqrtf(square[i] / 32.0f);
+    for (int i = 0; i < 32; ++i) weight[i] = rms + greatest(x[i], -x[i]) + tiny;
+    Lanes best = lanes(-1), step = zero;
+    const auto refit = [&](Lanes inv) {
+      Lanes uu = zero, ux = zero;
+      for (int i = 0; i < 32; ++i) {
+        const Lanes u = nearest(greatest(least(x[i] * inv, top), bottom)), v = weight[i] * u;
+        uu += v * u;
+        ux += v * x[i];
+      }
+      const Lanes slope = ux * inverse(uu), gain = slope * ux;
+      const auto better = gain > best;
+      best = better ? gain : best;
+      step = better ? slope : step;
+    };
+    const Lanes to_one = peak < zero ? -inverse(-peak) : inverse(peak);
+    for (const float end : kEnds) refit(lanes(end) * to_one);
+    refit(step < zero ? -inverse(-step) : inverse(step));
+    const Lanes most = lanes(65504), s = greatest(least(step, most), -most);
+    std::memcpy(scale + at, &s, sizeof s);
+  }
+}
+
+// The codes u + 8 nearest to w ~ scale*u: u8 [32, 16].
+static inline void codes_centred(const float* w, const float* scale, uint8_t* codes) {
+  for (int at = 0; at < 16; at += 4) {
+    const Lanes s = load_lanes(scale + at), inv = s < lanes(0) ? -inverse(-s) : inverse(s);
+    for (int i = 0; i < 32; ++i) {
+      const Lanes x = load_lanes(w + 16 * i + at) * inv;
+      const Lanes u = nearest(greatest(least(x, lanes(7)), lanes(-8))) + 8.0f;
+      for (int j = 0; j < 4; ++j) codes[16 * i + at + j] = static_cast<uint8_t>(u[j]);
+    }
+  }
+}
+
 // w ~ scale*(u - 128), 1 <= u <= 255.
 static inline void requantize_symmetric(const float* w, uint8_t* codes, float* scale) {
   const Lanes limit = lanes(127);

@@ -67,7 +67,8 @@ PACELINE_CLONES void widen(const float* x, int n, int32_t low, int32_t high, int
 
 }  // namespace
 
-Row::Row(const float* x, int n) : x_(x), n_(n), maxima_(static_cast<size_t>((n + kBlock - 1) / kBlock)) {
+Row::Row(const float* x, int n, const int32_t* tokens)
+    : x_(x), n_(n), tokens_(tokens), maxima_(static_cast<size_t>((n + kBlock - 1) / kBlock)) {
   if (n < 1) throw std::invalid_argument("a row of logits needs at least one token");
   int32_t size = block_maxima(x, n, maxima_.data());
   if (n % kBlock) {

@@ -47,13 +47,18 @@ inline const uint64_t kFinite =
     rank_of(key_of(-std::numeric_limits<float>::max()), 0xffffffffu);  // -inf is never drawn
 
 // A checked row with the largest key of each block of 64. Does not own the logits.
+//
+// Where a row lacks tokens, `tokens` says which those are that it has, ascending: all that is called an id elsewhere is
+// then a place in the row, and only noise, which belongs to tokens, asks for more.
 class Row {
  public:
   // Throws std::domain_error if a logit is NaN or +inf, or all are -inf.
-  Row(const float* x, int n);
+  Row(const float* x, int n, const int32_t* tokens = nullptr);
 
   const float* x() const { return x_; }
   int size() const { return n_; }
+  const int32_t* tokens() const { return tokens_; }
+  int token(int id) const { return tokens_ ? tokens_[id] : id; }
   int argmax() const { return argmax_; }
   float top() const { return x_[argmax_]; }
   const std::vector<int32_t>& maxima() const { return maxima_; }
@@ -71,6 +76,7 @@ class Row {
  private:
   const float* x_;
   int n_;
+  const int32_t* tokens_;
   std::vector<int32_t> maxima_;
   int argmax_ = 0;
 };

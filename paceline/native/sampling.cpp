@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -80,7 +81,7 @@ double probability_of(const float* logits, int n, float top, float value, double
   const Scale scale(top, temperature);
   Sums own;
   weigh(scale, &value, 1, &own);
-  return static_cast<double>(own.weight) / static_cast<double>(sum_moments(scale, logits, n).weight);
+  return static_cast<double>(own.weight) / static_cast<double>(sum_weights(scale, logits, n));
 }
 
 void bind_sampling(nb::module_& m) {
@@ -97,6 +98,20 @@ void bind_sampling(nb::module_& m) {
                     {temperature, top_k, top_p, typical_p, min_p}, {seed, position});
       },
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "typical_p"_a, "min_p"_a, "seed"_a, "position"_a);
+  m.def(
+      "draw_among",
+      [](const Logits& logits, const Tokens& tokens, double temperature, int top_k, double top_p, double min_p,
+         uint64_t seed, int64_t position) {
+        if (tokens.shape(0) != logits.shape(0)) throw std::invalid_argument("arrays disagree in length");
+        const int32_t* end = tokens.data() + tokens.shape(0);
+        if (std::adjacent_find(tokens.data(), end, std::greater_equal<>()) != end)
+          throw std::invalid_argument("tokens must ascend");
+        nb::gil_scoped_release release;
+        const Row row(logits.data(), static_cast<int>(logits.shape(0)), tokens.data());
+        return row.token(draw(row, {temperature, top_k, top_p, 1.0, min_p}, {seed, position}));
+      },
+      "logits"_a, "tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "position"_a,
+      "`draw` where only these tokens, ascending, have logits");
   m.def(
       "survivors",
       [](const Logits& logits, double temperature, int top_k, double top_p, double min_p, double typical_p) {
@@ -125,6 +140,23 @@ void bind_sampling(nb::module_& m) {
         return array_of(words);
       },
       "seed"_a, "stream"_a, "position"_a, "count"_a, "isa"_a = "", "uint32 [count]: the word of each token");
+  m.def(
+      "philox_of",
+      [](uint64_t seed, uint32_t stream, int64_t position, const Tokens& tokens, const std::string& isa) {
+        const Kernels& kernels = noise_kernels(isa);
+        const size_t count = tokens.shape(0);
+        std::vector<uint32_t> words(count);
+        for (size_t from = 0; from < count; from += 16) {
+          int32_t some[16] = {};
+          uint32_t theirs[16];
+          const size_t end = std::min(count, from + 16);
+          std::copy(tokens.data() + from, tokens.data() + end, some);
+          noise_of(kernels, {seed, position}, some, theirs, stream);
+          std::copy(theirs, theirs + (end - from), words.begin() + static_cast<std::ptrdiff_t>(from));
+        }
+        return array_of(words);
+      },
+      "seed"_a, "stream"_a, "position"_a, "tokens"_a, "isa"_a = "", "uint32 [n]: the words of these tokens");
 }
 
 }  // namespace paceline

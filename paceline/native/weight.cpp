@@ -31,6 +31,7 @@ const char* kind_name(Kind kind) {
     case Kind::W6: return "W6";
     case Kind::W6K: return "W6K";
     case Kind::W8: return "W8";
+    case Kind::W4S: return "W4S";
   }
   return "?";
 }
@@ -70,6 +71,11 @@ void Weight::unpack_row(int row, float* dst) const {
         const float s = loadf(p + 4 * o) * static_cast<float>(sc);
         fit[half] = {s, -32 * s};
       }
+    } else if (kind_ == Kind::W4S) {
+      read_codes(tile + w4s_codes(cols_) + static_cast<size_t>(g) * 256, nullptr, o, u);
+      const int8_t sc = static_cast<int8_t>(tile[64 + g * kTile + o]);
+      const float s = loadf(tile + 4 * o) * static_cast<float>(sc);
+      fit[0] = fit[1] = {s, -8 * s};
     } else {
       const float s = half_at(tile + static_cast<size_t>(g) * 32, o);
       const uint8_t* codes = tile + align64(static_cast<size_t>(groups) * 32) + static_cast<size_t>(g) * 512;
@@ -98,6 +104,10 @@ void Weight::copy_row(int row, const Weight& from, int source) {
     case Kind::F16:
     case Kind::BF16: return runs(0, static_cast<size_t>(cols_), 2);
     case Kind::W8: runs(0, groups, 2); return runs(align64(groups * 32), groups * 8, 4);
+    case Kind::W4S:
+      runs(0, 1, 4);
+      runs(64, groups, 1);
+      return runs(w4s_codes(cols_), groups * 4, 4);
     case Kind::W4:
     case Kind::W6:
       for (size_t g = 0, chunks = kind_ == Kind::W4 ? 4 : 6; g < groups; ++g) {

@@ -67,6 +67,13 @@ PACELINE_CLONES Split split(const Scale& given, const float* x, int n, float log
   return {total, before};
 }
 
+PACELINE_CLONES int64_t sum_weights(const Scale& given, const float* x, int n) {
+  const Scale scale = given;
+  int64_t sum = 0;
+  for (int i = 0; i < n; ++i) sum += whole(power(scale.depth(x[i])));
+  return sum;
+}
+
 PACELINE_CLONES Sums sum_moments(const Scale& given, const float* x, int n) {
   const Scale scale = given;
   int64_t weight = 0, moment = 0;

@@ -46,7 +46,8 @@ void weigh(const Scale&, const float* x, int n, Sums* sums);
 // Over all tokens, and over those that come before (logit, id).
 Split split(const Scale&, const float* x, int n, float logit, int id);
 
-// Over all tokens.
+// Over all tokens, with and without moments.
+int64_t sum_weights(const Scale&, const float* x, int n);
 Sums sum_moments(const Scale&, const float* x, int n);
 
 // One of the buckets 0 to `last` into which depths fall, `steps` per unit, the deepest all into the last.

@@ -23,6 +23,8 @@ WRONG = [
     (["generate", "--draft-tokens", "65", "x"], "draft_tokens"),
     (["generate", "--context", "1", "x"], "context"),
     (["generate", "--quant", "q5", "x"], "q4, q8"),
+    (["generate", "--quant", "q4s", "x"], "got `q4s`"),
+    (["generate", "--draft-quant", "q5", "x"], "f32, q4s"),
     (["generate", "--verify", "sometimes", "x"], "coupled"),
     (["generate", "--control", "magic", "x"], "fixed"),
     (["generate", "--temperature", "-1", "x"], "temperature"),

@@ -89,6 +89,19 @@ def test_native_and_step_by_step_drafts_are_the_same(seed, outputs):
     play(seed, *made)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_follow_the_text_are_drawn_by_their_tokens(seed):
+    """A head so small that most tokens read are lacking: its rows change hands every round, upwards and downwards."""
+    made = [ModelDrafter(tiny("llama"), context=256, native=native) for native in (True, False)]
+    for drafter in made:
+        drafter.head = Head(drafter.model, some_outputs(seed, 40), spare=30)
+        drafter.model = drafter.head.model
+    made[0]._loop = made[0].head.loop
+    before = made[0].head.ids.copy()
+    play(200 + seed, *made)
+    assert (made[0].head.ids != before).sum() > 20
+
+
 def test_both_draft_runners_up_where_they_pay():
     made = [ModelDrafter(tiny("llama"), context=256, native=native) for native in (True, False)]
     assert sum(play(100 + seed, *made) for seed in range(3)) > 5
@@ -118,7 +131,7 @@ def test_a_planted_bug_shows(bug, monkeypatch):
 
 def test_a_cut_down_head_has_the_whole_ones_logits_for_its_tokens():
     """Also for rows that were replaced, in every packing."""
-    for quant in ("f32", "bf16", "q8", "q4"):
+    for quant in ("f32", "bf16", "q8", "q4", "q4s"):
         model = tiny("wide", quant=quant)
         head = Head(model, some_outputs(1), spare=16)
         head.absorb(np.arange(VOCAB, dtype=np.int32)[::-7])
@@ -197,3 +210,12 @@ def test_bad_calls_of_the_native_loop_are_refused():
         native().DraftLoop(model._tape.program, model._logits, VOCAB, np.arange(3, dtype=np.int32))
     with pytest.raises(ValueError, match="no such row"):
         model.loop().assign(0, 1)
+    ids = np.arange(VOCAB, dtype=np.int32)[::-1].copy()
+    for wrong in (ids[0], np.int32(-1), np.int32(VOCAB)):
+        with pytest.raises(ValueError, match="one token" if wrong == ids[0] else "no token"):
+            model.loop(np.append(ids[:-1], wrong))
+    loop = model.loop(ids)
+    loop.assign(3, int(ids[3]))
+    for row, token, said in ((3, int(ids[4]), "another row"), (VOCAB, 1, "no such"), (0, VOCAB, "no such")):
+        with pytest.raises(ValueError, match=said):
+            loop.assign(row, token)

@@ -104,7 +104,7 @@ def test_packed_weights_are_the_twin_that_rounds_activations(kind, isa):
         check_rounding(tiny(name, kind, isa), rounding_twin(name, kind), exact_twin(name, kind))
 
 
-@pytest.mark.parametrize("quant", ["q4", "q8", "bf16", "f32"])
+@pytest.mark.parametrize("quant", ["q4", "q4s", "q8", "bf16", "f32"])
 def test_a_repacked_model_is_the_twin_of_its_packed_numbers(quant):
     model = tiny("qwen2", quant=quant)
     exact = PlainModel(model.spec, unpacked(model), kept=np.float16)

@@ -10,8 +10,8 @@ from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import GgmlType
 from paceline.types import Batch
 
-KINDS = ["F32", "F16", "BF16", "W4", "W6", "W8", "W4K", "W6K"]
-CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "W4": "q4", "W6": "q6", "W8": "q8"}
+KINDS = ["F32", "F16", "BF16", "W4", "W6", "W8", "W4K", "W6K", "W4S"]
+CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "W4": "q4", "W6": "q6", "W8": "q8", "W4S": "q4s"}
 isas = pytest.mark.parametrize("isa", ISAS)
 
 

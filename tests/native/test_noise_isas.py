@@ -15,6 +15,14 @@ def test_every_instruction_set_gives_the_same_words(isa, count):
         assert np.array_equal(native().philox(*key, count, isa=isa), native().philox(*key, count)), (isa, key)
 
 
+@pytest.mark.parametrize("isa", native().isas())
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 300])
+def test_tokens_anywhere_have_their_own_words(isa, count):
+    tokens = np.random.default_rng(count).integers(0, 5000, count).astype(np.int32)
+    for key in KEYS:
+        assert np.array_equal(native().philox_of(*key, tokens, isa=isa), native().philox(*key, 5000)[tokens]), key
+
+
 def test_every_instruction_set_is_asked_by_its_own_name():
     with pytest.raises(ValueError, match="does not run `none such`"):
         native().philox(0, 0, 0, 1, isa="none such")

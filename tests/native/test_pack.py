@@ -173,7 +173,9 @@ def test_two_bit_k_blocks_are_fitted_closely():
     assert np.all(error <= step + 1e-4), (error / step).max()
 
 
-@pytest.mark.parametrize(("to", "kind", "most"), [("q4", "W4", 0.075), ("q6", "W6", 0.018), ("q8", "W8", 0.0055)])
+@pytest.mark.parametrize(
+    ("to", "kind", "most"), [("q4", "W4", 0.075), ("q4s", "W4S", 0.085), ("q6", "W6", 0.018), ("q8", "W8", 0.0055)]
+)
 def test_requantised_weights_stay_close(to, kind, most):
     w = weights(50, 1056)
     weight = pack_floats(w, to)
@@ -191,6 +193,27 @@ def test_four_bit_fit_beats_the_plain_range():
     assert fitted <= 0.87 * plain, (fitted, plain)
 
 
+def test_a_grid_of_whole_scales_is_kept_at_little_more_than_four_bits():
+    """Codes from -8 to 7, scales of either sign that are 127ths of their row's largest: nothing is lost."""
+    rng = np.random.default_rng(3)
+    codes, sc = rng.integers(-8, 8, (37, 28, 32)), rng.integers(-127, 128, (37, 28, 1))
+    codes[..., 0], sc[:, 0] = -8, 127
+    grid = (codes * sc * 2.0**-12).reshape(37, 896).astype(np.float32)
+    weight = pack_floats(grid, "q4s")
+    np.testing.assert_array_equal(read_both(weight), grid)
+    assert weight.nbytes == 3 * (64 + 28 * 16 + 28 * 256)
+    assert 8 * weight.nbytes / (48 * 896) < 4.3
+
+
+def test_rows_of_every_kind_can_be_gathered_and_replaced():
+    w = weights(40, 256)
+    for to in ("q4", "q4s", "q6", "q8", "f32", "bf16"):
+        weight = pack_floats(w, to)
+        some = weight.gather(np.array([39, 3, 17], np.int32))
+        some.copy_row(1, weight, 20)
+        np.testing.assert_array_equal(read_both(some), read_both(weight)[[39, 20, 17]])
+
+
 @pytest.mark.parametrize("to", ["q4", "q6", "q8"])
 def test_weights_already_on_a_grid_are_kept(to):
     rng = np.random.default_rng(3)
@@ -201,14 +224,14 @@ def test_weights_already_on_a_grid_are_kept(to):
     np.testing.assert_allclose(read_both(pack_floats(grid, to)), grid, rtol=0, atol=2.0**-20)
 
 
-@pytest.mark.parametrize("to", ["q4", "q6", "q8"])
+@pytest.mark.parametrize("to", ["q4", "q4s", "q6", "q8"])
 @pytest.mark.parametrize("value", [0.0, 0.25, -3.0, 1e-12, 60000.0])
 def test_a_constant_group_is_kept(to, value):
     w = np.full((3, 64), value, np.float32)
     np.testing.assert_allclose(read_both(pack_floats(w, to)), w, rtol=2e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("to", ["q4", "q6", "q8", "f16", "bf16"])
+@pytest.mark.parametrize("to", ["q4", "q4s", "q6", "q8", "f16", "bf16"])
 def test_outlandish_floats_pack_without_harm(to):
     w = weights(16, 64)
     w[0, 0], w[1, 1], w[2, 2], w[3, 3], w[4, 4] = np.nan, np.inf, -np.inf, 3e38, 1e-42
@@ -220,7 +243,9 @@ def test_outlandish_floats_pack_without_harm(to):
 
 
 @pytest.mark.parametrize("kind", QUANTISED)
-@pytest.mark.parametrize(("to", "most"), [("q4", 0.1), ("q8", 0.0065), ("bf16", 0.0025), ("f16", 3e-4), ("f32", 0)])
+@pytest.mark.parametrize(
+    ("to", "most"), [("q4", 0.1), ("q4s", 0.11), ("q8", 0.0065), ("bf16", 0.0025), ("f16", 3e-4), ("f32", 0)]
+)
 def test_every_type_converts_to_every_kind(kind, to, most):
     data = blocks(kind, 19, 512)
     want = expected(kind, data)
@@ -254,7 +279,7 @@ def test_halves_and_bfloats_round_to_nearest_even_over_their_whole_range():
 
 
 def test_the_bytes_do_not_depend_on_threads():
-    for kind, to in [(Q4_K, "auto"), (Q6_K, "auto"), (Q8_0, "auto"), (Q5_0, "q4")]:
+    for kind, to in [(Q4_K, "auto"), (Q6_K, "auto"), (Q8_0, "auto"), (Q5_0, "q4"), (Q5_0, "q4s")]:
         data = blocks(kind, 200, 256)
         one = pack(kind, data, to, threads=1)
         for threads in (2, 3):

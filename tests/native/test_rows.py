@@ -18,7 +18,8 @@ from paceline.model.native import NativeModel
 from paceline.model.sources import models_folder
 from paceline.types import TokenTree
 
-# Every weight kind once, every family once; gemma3 and mistral have windows of 8 and 16.
+# Every weight kind once, by the file's type or as what it is packed, every family once; gemma3 and mistral have
+# windows of 8 and 16.
 MODELS = [
     ("llama", GgmlType.Q4_0),
     ("qwen2", GgmlType.Q8_0),
@@ -29,6 +30,7 @@ MODELS = [
     ("llama", GgmlType.Q5_0),
     ("wide", GgmlType.Q4_K),
     ("wide", GgmlType.Q6_K),
+    ("qwen2", "q4s"),
 ]
 FILE = models_folder() / "smollm2-135m.gguf"
 REAL = pytest.param("smollm2", None, marks=pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not there"))
@@ -36,6 +38,8 @@ _REAL = {}
 
 
 def model_of(name, kind, isa, threads=1):
+    if isinstance(kind, str):
+        return tiny(name, isa=isa, threads=threads, quant=kind)
     if kind is not None:
         return tiny(name, kind, isa, threads=threads)
     if (isa, threads) not in _REAL:

@@ -1,5 +1,7 @@
 """Keyed noise is Random123's, and the native draw is the plain one's equal: same law, same token, same refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sweep import sweep
@@ -111,6 +113,30 @@ def test_native_draw_is_the_plain_draw(vocab, repeats):
             params, position = settings(chance), int(chance.integers(10_000))
             ours, plain = draw_at(logits, params, position), draw_plain_at(logits, params, position)
             assert ours == plain, (params, position, logits.tolist(), ours, plain)
+
+
+@pytest.mark.parametrize("vocab", SIZES)
+@REPEATS
+def test_a_draw_among_some_tokens_is_the_whole_rows(vocab, repeats):
+    """Of a row that lacks tokens the native draw sees those it has; the plain one sees -inf for the others."""
+    chance = np.random.default_rng(2000 + vocab)
+    for _ in range(repeats):
+        wide = vocab * int(chance.choice([1, 2, 9, 40]))
+        tokens = np.sort(chance.choice(wide, vocab, replace=False)).astype(np.int32)
+        for logits in rows(chance, vocab):
+            params, position = replace(settings(chance), typical_p=1.0), int(chance.integers(10_000))
+            whole = np.full(wide, -np.inf, np.float32)
+            whole[tokens] = logits
+            law = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+            ours, plain = _native.draw_among(logits, tokens, *law, position), draw_plain_at(whole, params, position)
+            assert ours == plain, (params, position, logits.tolist(), tokens.tolist(), ours, plain)
+
+
+def test_tokens_that_do_not_ascend_are_refused():
+    row = np.zeros(3, np.float32)
+    for wrong, said in (([0, 0, 1], "ascend"), ([0, 2, 1], "ascend"), ([0, 1], "disagree")):
+        with pytest.raises(ValueError, match=said):
+            _native.draw_among(row, np.array(wrong, np.int32), 0.0, 0, 1.0, 0.0, 0, 0)
 
 
 @pytest.mark.parametrize("vocab", SIZES)
