@@ -24,7 +24,7 @@ from paceline.types import Probabilities
 VERSION = 1
 KIND = "-acceptance"
 KEPT = 64.0  # observations of a kind that the file holds at most: what is old goes as new ones come
-TRUSTED = 6.0  # and that a run takes them for
+TRUSTED = 4.0  # and that a run takes them for; more helps texts like the earlier ones and holds others back
 SAVED_EVERY = 5.0  # seconds between two writings
 
 log = logging.getLogger(__name__)

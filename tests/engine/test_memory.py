@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
+from paceline.model.sources import models_folder
 from paceline.testing import TinyModel
 from paceline.types import SamplingParams
 
@@ -30,9 +30,9 @@ KEY = {"model": "a", "cpu": "b"}
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A folder of its own, with the user's models and memory on."""
-    (tmp_path / "models").symlink_to(
-        Path(os.environ.get("PACELINE_HOME") or Path.home() / ".cache/paceline") / "models"
-    )
+    models = models_folder()
+    models.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "models").symlink_to(models)
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
     monkeypatch.delenv("PACELINE_MEMORY")
     return tmp_path / "measured"
