@@ -22,7 +22,8 @@ struct Filters {
 
 int draw(const Row&, const Filters&, const Key&);
 
-// The law's tokens, best first.
+// The law's tokens, by id or best first.
+std::vector<int> kept(const Row&, const Filters&);
 std::vector<int> survivors(const Row&, const Filters&);
 
 }  // namespace paceline
