@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.sample.dice import Stream, gumbel, words
-from paceline.sample.draw import draw
+from paceline.sample.draw import draw, law_fast
 from paceline.sample.drawn import draw_children
-from paceline.sample.law import Law, law
+from paceline.sample.law import Law
 from paceline.types import Draws, Floats, Probabilities, View
 
 
@@ -21,7 +21,7 @@ def draw_guess(logits: Floats, view: View, path: Sequence[int], draws: Draws) ->
     """
     if draws == "shared":
         return draw(logits, view, path), None
-    drawn = draw_children(law(logits, view, path), 1, draws, view, path, vocab=len(logits))
+    drawn = draw_children(law_fast(logits, view, path), 1, draws, view, path, vocab=len(logits))
     return int(drawn.tokens[0]), drawn.law
 
 

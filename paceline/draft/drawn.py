@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.draft.chain import Guesses, Rates
 from paceline.draft.steps import Job, Pick, Progress, Row
+from paceline.sample.draw import law_fast
 from paceline.sample.drawn import Children, draw_children
-from paceline.sample.law import law
 from paceline.types import Draws
 
 
@@ -19,12 +19,12 @@ def pick_drawn(draws: Draws, width: int, children: list[list[Children]], place: 
     """
 
     def pick(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:
-        own = law(row.whole, job.view, guesses.tokens)
+        own = law_fast(row.whole, job.view, guesses.tokens)
         found = draw_children(own, width, draws, job.view, guesses.tokens, vocab=len(row.whole))
         tokens = found.tokens.tolist()
         children[place[job.view.id]].append(found)
         guesses.tokens.append(tokens[0])
-        guesses.confidences.append(float(own.probabilities(len(row.whole))[tokens[0]]))
+        guesses.confidences.append(float(found.chances[0]))
         guesses.beside.append(tokens[1:])
 
     return pick

@@ -17,7 +17,8 @@ from paceline.draft.chance import draw_guess, draw_own, draw_shared
 from paceline.draft.record import DepthRecord
 from paceline.draft.voice import Voice
 from paceline.errors import NumericalError
-from paceline.sample.law import Law, check_logits, law
+from paceline.sample.draw import law_fast
+from paceline.sample.law import Law, check_logits
 from paceline.types import Budget, Draft, Draws, Floats, Probabilities, Spent, Verified, View
 
 DECAY = 0.97  # what a token's evidence on the members is worth one token later
@@ -114,6 +115,6 @@ class MixtureDrafter:
 def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:
     """Return a member's law, float64 [V]; where the target is greedy, what it would be at temperature 1."""
     if not view.params.is_greedy:
-        return law(logits, view, path).probabilities(len(logits))
+        return law_fast(logits, view, path).probabilities(len(logits))
     check_logits(logits)
     return Law(np.arange(len(logits), dtype=np.int32), logits.astype(np.float64)).probabilities(len(logits))

@@ -186,14 +186,17 @@ int draw(const Row& row, const Filters& f, const Key& key) {
   return race(members, f.temperature, key);
 }
 
-std::vector<int> survivors(const Row& row, const Filters& f) {
+std::vector<int> kept(const Row& row, const Filters& f) {
   if (f.is_greedy()) return {row.argmax()};
   const Members members = members_of(row, f);
-  std::vector<uint64_t> ranks = row.within(members.least, members.most);
-  std::sort(ranks.begin(), ranks.end(), std::greater<>());
   std::vector<int> ids;
-  ids.reserve(ranks.size());
-  for (uint64_t r : ranks) ids.push_back(id_in(r));
+  for (uint64_t r : row.within(members.least, members.most)) ids.push_back(id_in(r));
+  return ids;
+}
+
+std::vector<int> survivors(const Row& row, const Filters& f) {
+  std::vector<int> ids = kept(row, f);
+  std::sort(ids.begin(), ids.end(), [&](int a, int b) { return row.rank(a) > row.rank(b); });
   return ids;
 }
 

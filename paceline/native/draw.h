@@ -23,7 +23,8 @@ struct Filters {
 // The id of the token drawn: its place, where the row lacks some.
 int draw(const Row&, const Filters&, const Key&);
 
-// The law's tokens, best first.
+// The law's tokens, by id or best first.
+std::vector<int> kept(const Row&, const Filters&);
 std::vector<int> survivors(const Row&, const Filters&);
 
 }  // namespace paceline

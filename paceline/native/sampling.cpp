@@ -121,6 +121,13 @@ void bind_sampling(nb::module_& m) {
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "typical_p"_a = 1.0,
       "int32 [n], best first: the tokens of the law");
   m.def(
+      "kept",
+      [](const Logits& logits, double temperature, int top_k, double top_p, double typical_p, double min_p) {
+        return array_of(
+            kept(Row(logits.data(), static_cast<int>(logits.shape(0))), {temperature, top_k, top_p, typical_p, min_p}));
+      },
+      "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "typical_p"_a, "min_p"_a, "int32 [n]: the same by id");
+  m.def(
       "probability",
       [](const Logits& logits, float value, double temperature) {
         const int count = static_cast<int>(logits.shape(0));

@@ -20,6 +20,8 @@ from paceline.types import Probabilities, View
 
 Words = npt.NDArray[np.uint32]
 
+PART = 512  # weights summed up at once where one is picked
+
 
 class Stream(IntEnum):
     """What a number is used for; coupled verification shares `GUMBEL` between drafter and target on purpose."""
@@ -102,7 +104,12 @@ def fraction(seed: int, stream: Stream, position: int, trial: int = 0) -> float:
 
 def pick(law: Probabilities, fraction: float) -> int:
     """Return the index at which the running sum of weights, float64 [n], first exceeds this fraction of the whole."""
-    running = np.cumsum(law)
-    assert running[-1] > 0, f"nothing can be drawn from weights that sum to {running[-1]}"
-    found = int(np.searchsorted(running, fraction * running[-1], side="right"))
-    return found if found < len(law) else int(np.flatnonzero(law)[-1])  # the product may round up to the whole
+    parts = np.cumsum(np.add.reduceat(law, np.arange(0, len(law), PART)))
+    assert parts[-1] > 0, f"nothing can be drawn from weights that sum to {parts[-1]}"
+    wanted = fraction * parts[-1]
+    part = min(int(np.searchsorted(parts, wanted, side="right")), int(np.searchsorted(parts, parts[-1])))
+    inside = law[part * PART : (part + 1) * PART]
+    running = np.cumsum(inside)
+    found = int(np.searchsorted(running, wanted - (parts[part - 1] if part else 0.0), side="right"))
+    # Sums may round up, the product too: then it is the last one that is possible.
+    return part * PART + (found if found < len(inside) else int(np.flatnonzero(inside)[-1]))

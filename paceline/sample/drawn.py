@@ -24,11 +24,15 @@ from paceline.types import Draws, Ints, Probabilities, View
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """Guesses for one token: `tokens` int32 [k], `drawn` bool [k] those by chance, `law` float64 [V] theirs."""
+    """Guesses for one token: `tokens` int32 [k], `drawn` bool [k] those by chance, `law` float64 [V] theirs.
+
+    `chances` float64 [k] is what the drafter's whole law gives each.
+    """
 
     tokens: Ints
     drawn: npt.NDArray[np.bool_]
     law: Probabilities
+    chances: Probabilities
 
 
 def draw_children(
@@ -45,10 +49,10 @@ def draw_children(
     """
     assert count > 0, count
     assert draws in ("chain", "tree", "greedy_tree"), f"`{draws}` guesses are not drawn independently"
-    weights = law.probabilities(vocab)
+    whole = weights = law.probabilities(vocab)
     sure = list[int]()
     if draws == "greedy_tree":
-        sure = [int(token) for token in law.ids[: min(count, len(law.ids)) - 1]]
+        sure, weights = law.best(min(count, len(law.ids)) - 1).tolist(), whole.copy()
         weights[sure] = 0
         if (rest := weights.sum()) > 0:  # a sharp law may leave nothing to draw from
             weights /= rest
@@ -57,7 +61,7 @@ def draw_children(
         found.append(pick(left, fraction(seed, Stream.DRAFT, len(view.tokens), len(found))))
         left[found[-1]] = 0
     tokens = np.array([*sure, *found], np.int32)
-    return Children(tokens, np.arange(len(tokens)) >= len(sure), weights)
+    return Children(tokens, np.arange(len(tokens)) >= len(sure), weights, whole[tokens])
 
 
 def _seed(view: View, path: Ints | Sequence[int]) -> int:

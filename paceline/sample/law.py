@@ -23,22 +23,35 @@ from paceline.types import Floats, Ints, View
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The tokens that may be drawn: `ids` int32 [n] best first (ties by lower id), `scores` float64 [n] their
-    logits over temperature."""
+    """The tokens that may be drawn: `ids` int32 [n], `scores` float64 [n] their logits over temperature."""
 
     ids: npt.NDArray[np.int32]
     scores: npt.NDArray[np.float64]
 
     def probabilities(self, vocab: int) -> npt.NDArray[np.float64]:
-        """Return float64 [V], summing to one."""
-        weights = np.exp(self.scores - self.scores.max())
-        out = np.zeros(vocab)
-        out[self.ids] = weights / weights.sum()
+        """Return float64 [V], summing to one: the same bits however the ids are ordered."""
+        out: npt.NDArray[np.float64] = np.exp(self.scores - self.scores.max())
+        if len(out) < vocab:
+            out, weights = np.zeros(vocab), out
+            out[self.ids] = weights
+        elif not np.array_equal(self.ids, np.arange(vocab)):
+            out[self.ids] = out.copy()
+        out /= out.sum()
         return out
+
+    def best(self, count: int) -> npt.NDArray[np.int32]:
+        """Return int32 [`count`]: the likeliest, best first, ties by lower id; fewer if there are no more."""
+        count = min(count, len(self.ids))
+        if count == 0:
+            return self.ids[:0]
+        near = np.flatnonzero(self.scores >= np.partition(self.scores, -count)[-count])
+        return self.ids[near[np.lexsort((self.ids[near], -self.scores[near]))]][:count]
 
 
 def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     """Return the law of the token that follows a sequence and the drafted `path` behind it, from logits float32 [V].
+
+    Its ids come best first, ties by lower id.
 
     Raises:
         NumericalError: a logit is NaN or +inf, or all are -inf.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.law import law
+from paceline.sample.draw import law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, drawn_children, sure_children
@@ -53,16 +53,19 @@ class _Visit:
     def decide(self, node: int, path: tuple[int, ...], share: float) -> Verdict | None:
         """Return what is kept of the subtree below `node`, or `None` if not even that."""
         tokens = self.draft.tree.tokens
-        p = law(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
+        p = law_fast(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
         for child, q in self._children(node):
             token = tokens[child]
             reached = min(1.0, share * float(p[token] / q[token]))
             if reached > 0 and (verdict := self.decide(child, (*path, child), reached)) is not None:
                 return verdict
-            rest = np.maximum(share * p - q, 0)
+            rest = share * p
+            rest -= q
+            np.maximum(rest, 0, out=rest)
             mass = float(rest.sum())
             if mass > 0:
-                share, p = mass / (mass + (1 - share)), rest / mass
+                rest /= mass
+                share, p = mass / (mass + (1 - share)), rest
             elif share < 1:
                 return None
         return Verdict(path, self.dice.draw(p, len(path))) if self.dice.accept(share) else None

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from paceline.sample.dice import KeyedDice
-from paceline.sample.draw import draw
-from paceline.sample.law import law
+from paceline.sample.draw import draw, law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, RejectionVerifier
@@ -61,13 +60,14 @@ def deepest(draft: Draft, logits: Floats, view: View, path: list[int]) -> list[i
     children = draft.tree.children(node)
     if not children:
         return path
-    p = law(logits[node], view, tokens[path]).probabilities(logits.shape[1])
+    p = law_fast(logits[node], view, tokens[path]).probabilities(logits.shape[1])
     typical = sorted((c for c in children if p[tokens[c]] > threshold(p)), key=lambda c: -p[tokens[c]])
     return max((path, *(deepest(draft, logits, view, [*path, child]) for child in typical)), key=len)
 
 
 def threshold(p: Probabilities) -> float:
     """Return how likely a token must at least be to count as typical: the less, the more uncertain the law [V] is."""
-    possible = p[p > 0]
-    entropy = -float((possible * np.log(possible)).sum())
+    logs = np.maximum(p, np.finfo(float).tiny)
+    np.log(logs, out=logs)
+    entropy = -float(p @ logs)
     return min(EPSILON, DELTA * math.exp(-entropy))

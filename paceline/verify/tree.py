@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.law import law
+from paceline.sample.draw import law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 
@@ -43,7 +43,7 @@ class RejectionVerifier:
             return CoupledVerifier().verify(draft, logits, view)
         dice, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
         while True:
-            p = law(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
+            p = law_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
             child, token = self._next(draft, node, p, dice, len(kept))
             if child is None:
                 return Verdict(tuple(kept), token)
@@ -56,7 +56,7 @@ class RejectionVerifier:
             token = int(draft.tree.tokens[child])
             if dice.accept(min(1.0, float(p[token] / (self.lenience * q[token])))):
                 return child, token
-            p = residual(p, self.lenience * q)
+            p = residual(p, q if self.lenience == 1 else self.lenience * q)
         sure = sure_children(draft, node)
         token = dice.draw(favour(p, list(sure), self.lenience), depth)
         return sure.get(token), token
@@ -81,6 +81,7 @@ def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities
     if draft.drawn is None:
         return
     q: Probabilities | None = None
+    refused = 0
     for child in draft.tree.children(node):
         if not draft.drawn[child]:
             continue
@@ -89,11 +90,13 @@ def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities
             assert node in draft.laws, f"node {child} was drawn, but the draft has no law for its parent {node}"
             q = draft.laws[node]
             assert abs(q.sum() - 1) < 1e-6, f"the draft law of node {node} must sum to 1, got {q.sum()}"
+        else:
+            q = q.copy()
+            q[refused] = 0
+            q /= max(q.sum(), np.finfo(float).tiny)
         assert q[token] > 0, f"token {token} of node {child} was drawn, but its draft law gives it {q[token]}"
         yield child, q
-        q = q.copy()
-        q[token] = 0
-        q /= max(q.sum(), np.finfo(float).tiny)
+        refused = token
 
 
 def sure_children(draft: Draft, node: int) -> dict[int, int]:
@@ -105,9 +108,13 @@ def sure_children(draft: Draft, node: int) -> dict[int, int]:
 
 def residual(p: Probabilities, q: Probabilities) -> Probabilities:
     """Return norm((p - q)+), float64 [V]; p itself where nothing is left, since then p is q to the last bit."""
-    rest = np.maximum(p - q, 0)
+    rest = np.subtract(p, q)
+    np.maximum(rest, 0, out=rest)
     mass = rest.sum()
-    return np.asarray(rest / mass) if mass > 0 else p
+    if mass <= 0:
+        return p
+    rest /= mass
+    return rest
 
 
 def favour(p: Probabilities, tokens: list[int], lenience: float) -> Probabilities:

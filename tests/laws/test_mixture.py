@@ -63,7 +63,8 @@ def played(kinds, table, monkeypatch, spoil=lambda drafter, laws: laws):
     def play(tokens, dice):
         def chosen(law, count, draws, view, path, *, vocab):
             chances = law.probabilities(vocab)
-            return Children(np.array([dice.draw(chances)], np.int32), np.ones(1, np.bool_), chances)
+            token = dice.draw(chances)
+            return Children(np.array([token], np.int32), np.ones(1, np.bool_), chances, chances[[token]])
 
         monkeypatch.setattr(paceline.draft.chance, "draw_children", chosen)
         drafter = MixtureDrafter(voices, draws="chain", name="m")
