@@ -34,10 +34,12 @@ def walk(tree: TokenTree, target: Callable[[int, list[int]], int]) -> Verdict:
     Returns:
         The nodes followed and the target's token where no child had it.
     """
+    tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
     node, kept = 0, list[int]()
     while True:
         token = target(node, kept)
-        child = next((c for c in tree.children(node) if tree.tokens[c] == token), None)
+        below = range(node + 1, len(tokens))
+        child = next((c for c in below if parents[c] == node and tokens[c] == token), None)
         if child is None:
             return Verdict(tuple(kept), token)
         kept.append(child)
