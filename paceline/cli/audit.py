@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.cli import options as o
+from paceline.cli.finite import finite
 
 if TYPE_CHECKING:
     from paceline.audit.audit import Audit
@@ -54,7 +55,7 @@ def audit(
     ] = None,
     law_seconds: Annotated[
         float,
-        typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0, callback=o.finite),
+        typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0, callback=finite),
     ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import options as o
+from paceline.cli.finite import finite
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +46,7 @@ def doctor(
         Path | None,
         typer.Option(help="Your prompts: one a line, or a JSON list. Some of ours if not given.", show_default=False),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time to measure replies for.", min=1, callback=o.finite)] = 40.0,
+    seconds: Annotated[float, typer.Option(help="Time to measure replies for.", min=1, callback=finite)] = 40.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:
     """Measure what speculation gains here and say why: v(M) against the floor, draft cost, acceptance by depth,

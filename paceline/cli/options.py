@@ -5,7 +5,6 @@ A command lists them in its signature, which is how typer learns of them, and re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any
@@ -18,13 +17,6 @@ from paceline.types import SamplingParams
 
 CONFIG = LLMConfig()
 PARAMS = SamplingParams()
-
-
-def finite(value: float | None, param: typer.CallbackParam) -> float | None:
-    """Refuse `nan`, which passes every range, and infinity."""
-    if value is not None and not math.isfinite(value):
-        raise UsageError(f"{param.opts[0]} must be a finite number, got `{value}`")
-    return value
 
 
 _MODEL, _DRAFT, _DRAW, _RUN = "Model", "Speculation", "Sampling", "Running"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.options import finite
+from paceline.cli.finite import finite
 from paceline.errors import UsageError
 
 if TYPE_CHECKING:
