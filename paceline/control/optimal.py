@@ -34,6 +34,7 @@ HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
 HOLDS_ON = 4  # rounds for which a decision to draft so much holds, once enough is known
+HEARD = 128  # rounds after which sources that had nothing to guess are asked again
 HOLDS = 16  # rounds for which a decision to draft nothing holds
 
 
@@ -73,7 +74,8 @@ class OptimalController:
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._leanings = Leanings()
         self._read: dict[int, int] = {}  # by sequence: its length when it was last drafted for
-        self._heard = set[int]()  # sequences with a prediction that everybody was asked about
+        self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
+        self._unheard = 0  # rounds since everybody was
         self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
         self._knows_plain = self._has_moved = False
         self._since_check = BETWEEN
@@ -110,10 +112,11 @@ class OptimalController:
         self._step = step = _Step(count)
         if not count or not self._most or not self._beliefs:
             return [NOTHING] * count
-        predicted = {view.id for view in views if view.prediction is not None}
-        if predicted - self._heard:
+        texts = {(view.id, view.prediction is not None) for view in views}
+        self._unheard += 1
+        if texts - self._heard or self._unheard >= HEARD:
             self._hear_all()
-        self._heard = predicted
+        self._heard = texts
         sequences = [view.id for view in views]
         self._leanings.keep(sequences)
         if not self._is_settled(sequences):
@@ -163,7 +166,8 @@ class OptimalController:
     # ---- before a round
 
     def _hear_all(self) -> None:
-        """Let those speak who had nothing to say so far: this request brings something that others did not."""
+        """Let those speak who had nothing to say so far: another text, or the rest of a long one, may be for them."""
+        self._unheard = 0
         for belief in self._beliefs.values():
             belief.share = max(belief.share, 0.5)
         self._decided = HOLDS

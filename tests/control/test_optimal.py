@@ -127,6 +127,18 @@ def test_after_a_fast_text_a_slower_source_is_used_at_once():
         assert engine.play(controller, 60) > 1.3, controller.reason
 
 
+def test_a_source_that_had_nothing_to_say_is_asked_again():
+    """For another text at once, for the rest of a long one after a while."""
+    for sequence, tokens in ((0, 700), (1, 100)):
+        copy = Source("copy", flat(0.9), there=0.0)
+        engine = Simulated([copy], linear(0.1))
+        controller = controller_of([copy], linear(0.1))
+        engine.play(controller, 60)
+        copy.there = 1.0
+        engine.play(controller, tokens, rounds_from=sequence)
+        assert engine.ran["copy"] > 10, (sequence, engine.ran["copy"], controller.reason)
+
+
 def test_a_draft_that_becomes_good_is_taken_up_again():
     alpha = [0.0]
     source = Source("m", lambda depth: alpha[0], 0.2)
