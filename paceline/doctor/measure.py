@@ -22,6 +22,7 @@ from paceline.model.native import NativeModel
 from paceline.types import Round, SamplingParams
 
 DEPTH = 6  # guesses a round while acceptance is measured
+ENOUGH = 5  # rounds that say what a draft step takes
 
 
 @dataclass(slots=True)
@@ -45,9 +46,26 @@ class Examination:
         return [kept / tested for kept, tested in zip(self.kept, self.tested, strict=True) if tested >= 5]
 
     @property
+    def draft_step_seconds(self) -> float:
+        """What a step takes within replies at a fixed length, sampling included; by itself, if too few were seen.
+
+        More than by itself: target and draft push each other's weights out of the caches, and texts grow.
+        """
+        spent = [one for round in self.rounds["fixed"] for one in round.spent.values() if one.steps]
+        if len(spent) < ENOUGH:
+            return sum(self.step_seconds.values())
+        return float(np.median([one.seconds / one.steps for one in spent]))
+
+    @property
     def other_seconds(self) -> float:
-        """What a round with drafts takes beside drafting and the target's forward, over what a plain one does."""
-        return max(_other([reply for _, reply in self.fixed]) - _other(self.plain), 0.0)
+        """What a round with drafts takes beside draft steps and the target's forward, over what a plain one does."""
+        looked_up = [
+            max(round.draft_seconds - sum(one.seconds for one in round.spent.values()), 0.0)
+            for round in self.rounds["fixed"]
+            if round.drafted.size
+        ]
+        beside = float(np.median(looked_up)) if looked_up else 0.0
+        return max(_other([reply for _, reply in self.fixed]) - _other(self.plain) + beside, 0.0)
 
 
 def speedup(replies: Sequence[tuple[Completion, Completion]]) -> float | None:

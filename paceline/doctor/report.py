@@ -29,7 +29,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
         "threads": llm.config.threads,
         "measured": {
             "target_seconds": {str(rows): seconds for rows, seconds in found.target_seconds.items()},
-            "draft_step_seconds": sum(found.step_seconds.values()),
+            "draft_step_seconds": found.draft_step_seconds,
             "draft_steps": dict(found.step_seconds),
             "other_seconds": found.other_seconds,
             "acceptance": acceptance,
@@ -59,7 +59,7 @@ def costs_of(found: Examination) -> Costs:
     """Return a round's costs in plain tokens, engine included."""
     curve = measured_curve(sorted(found.target_seconds.items()))
     plain = found.target_seconds[1]
-    return Costs(sum(found.step_seconds.values()) / plain, curve, found.other_seconds / plain)
+    return Costs(found.draft_step_seconds / plain, curve, found.other_seconds / plain)
 
 
 def predicted(rounds: Sequence[Round], costs: Costs) -> float | None:
