@@ -86,6 +86,7 @@ class OptimalController:
         self._sequences: list[int] = []
         self._lengths: dict[str, list[int]] = {}  # by source, how deep it may go for each of them
         self._decided = 0  # rounds ago
+        self._has_news = False  # whether guesses were put to the test since
         self._probes: dict[str, tuple[int, float, bool]] = {}
         self._cheapest = 0.0  # seconds that the cheapest of them takes, apart from reading
         self._outlook = Outlook()
@@ -117,6 +118,8 @@ class OptimalController:
         if texts - self._heard or self._unheard >= HEARD:
             self._hear_all()
         self._heard = texts
+        if self._ledger.is_paused:
+            return [NOTHING] * count
         sequences = [view.id for view in views]
         self._leanings.keep(sequences)
         if not self._is_settled(sequences):
@@ -124,7 +127,7 @@ class OptimalController:
         elif self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
         clock = self._clock
-        depths = [0 if self._ledger.is_paused else max(each) for each in zip(*self._lengths.values(), strict=True)]
+        depths = [max(each) for each in zip(*self._lengths.values(), strict=True)]
         step.depth = max(depths)
         if step.depth and self._is_doubtful(count):
             step.depth = 0
@@ -132,7 +135,7 @@ class OptimalController:
         if step.depth:
             step.asked = {name: sum(map(bool, lengths)) for name, lengths in self._lengths.items()}
         budgets = self._budgets(clock, self._rate, depths)
-        if not self._ledger.is_paused and self._probes:
+        if self._probes:
             self._probe(list(self._probes), views, budgets, clock)
         step.is_open = any(budget.nodes for budget in budgets)
         if step.is_open:
@@ -149,6 +152,7 @@ class OptimalController:
                 if not any(self._lengths.get(name, ())):
                     self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
+                self._has_news |= bool(tested.any())
                 if step.sequences > 1 or self._leanings.knows(sequence_id):
                     self._leanings.observe(sequence_id, name, tested, kept, censored=round.censored)
                 step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
@@ -173,11 +177,11 @@ class OptimalController:
         self._decided = HOLDS
 
     def _is_settled(self, sequences: Sequence[int]) -> bool:
-        """Whether a decision still holds: for long if nothing was drafted since, else for a few rounds."""
+        """Whether a decision still holds: for long if nothing was put to the test since, else for a few rounds."""
         self._decided += 1
         if len(self._sequences) != len(sequences) or (len(sequences) > 1 and self._sequences != sequences):
             return False
-        if any(any(lengths) for lengths in self._lengths.values()):
+        if self._has_news and any(any(lengths) for lengths in self._lengths.values()):
             return self._decided < (HOLDS_ON if min(b.tried for b in self._beliefs.values() if b.is_on) > 32 else 1)
         return self._decided < HOLDS
 
@@ -210,7 +214,7 @@ class OptimalController:
         waiting = [b for b in beliefs if not b.is_on and not b.is_silent]
         self._probes = {b.name: self._plan_probe(b, clock) for b in waiting}
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
-        self._sequences, self._lengths, self._decided = sequences, lengths, 0
+        self._sequences, self._lengths, self._decided, self._has_news = sequences, lengths, 0, False
         self._clock, self._rate = clock, rate
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
 
