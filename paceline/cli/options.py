@@ -18,7 +18,6 @@ from paceline.types import SamplingParams
 CONFIG = LLMConfig()
 PARAMS = SamplingParams()
 
-
 _MODEL, _DRAFT, _DRAW, _RUN = "Model", "Speculation", "Sampling", "Running"
 
 Model = Annotated[

@@ -127,10 +127,9 @@ class MixDrafter:
         if budget.price is None or not budget.plain:
             return budget
         best = 0.0
-        for m in [None, *slow]:
+        wanted: list[int | None] = [m for m in slow if math.isfinite(_price(self.members[m], budget))]
+        for m in wanted or [None]:  # what others bring without a member is the first of its prospects
             step = 0.0 if m is None else _price(self.members[m], budget)
-            if math.isinf(step):
-                continue
             for steps, gain in enumerate(self._prospects(m, view, budget)):
                 taken = budget.plain + steps * step + budget.price[: len(gain)]
                 best = max(best, float(((1 + gain) / taken).max()))
