@@ -10,7 +10,7 @@ std::vector<const Kernels*> available_kernels() {
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") &&
-      __builtin_cpu_supports("avx512vnni"))
+      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2"))
     found.push_back(&avx512::table);
   if (has_avx2) found.push_back(&avx2::table);
 #endif

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "buckets.h"
 #include "clones.h"
@@ -27,91 +28,106 @@ struct Members {
 
 PACELINE_CLONES bool any_reaches(const uint32_t* words, uint32_t least) {
   uint32_t found = 0;
-  for (int i = 0; i < kBlock; ++i) found |= words[i] >= least ? 1u : 0u;
+  for (int i = 0; i < kWords; ++i) found |= words[i] >= least ? 1u : 0u;
   return found != 0;
 }
 
 // argmax of logit / temperature + noise over the members, so far.
-struct Race {
-  const Members& members;
-  double temperature;
-  int winner = -1;
-  double best = -std::numeric_limits<double>::infinity();
-
-  void enter(int id, uint32_t word) {
-    const double sum = static_cast<double>(members.row.x()[id]) / temperature + gumbel(word);
-    if (sum > best || (sum == best && id < winner)) best = sum, winner = id;
+class Race {
+ public:
+  Race(const Members& members, double temperature, const Key& key)
+      : members_(members),
+        row_(members.row),
+        temperature_(temperature),
+        key_(key),
+        kernels_(noise_kernels()),
+        group_(row_.tokens() ? 1 : 4) {
+    const int leader = row_.argmax();
+    if (!members.has(leader)) return;
+    ids_[asked_++] = leader - leader % group_;
+    answer();
   }
 
-  // The least word that may let a logit win; false if none does.
+  // A block of tokens none of which is likelier than `logit`.
+  void enter(int block, float logit) {
+    if (!(logit >= floor_)) return;
+    const int first = block * kBlock;
+    const float* x = row_.x() + first;
+    float padded[kBlock];
+    if (first + kBlock > row_.size()) {
+      std::fill(std::copy(x, row_.x() + row_.size(), padded), padded + kBlock, -INFINITY);
+      x = padded;
+    }
+    asked_ += kernels_.reaching(x, floor_, first, group_, ids_ + asked_);
+    most_ = std::max(most_, logit);
+    for (; asked_ >= kBatch; most_ = logit) answer();  // who is left is of this block
+  }
+
+  int winner() {
+    if (asked_ > 0) answer();
+    return winner_;
+  }
+
+ private:
+  // The least word that may let a logit win.
   // With k = 2^32 - word, noise = -log(-log u) <= -log(1 - u) = -log((k - 1/2) / 2^32). So a token that lacks
   // `best - score` wins only if k - 1/2 <= 2^room; the slack covers rounding.
-  bool may_win(float logit, uint32_t& least) const {
-    least = 0;
-    if (winner < 0) return true;
-    const double score = static_cast<double>(logit) / temperature;
-    const double slack = 1e-9 + 1e-15 * (std::fabs(best) + std::fabs(score));
-    const double room = 32.0 - (best - score) * 1.4426950408889634 + slack;
-    if (room < -1.0) return false;
-    least = room >= 31.0 ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
-    return true;
+  uint32_t least_word(float logit) const {
+    if (winner_ < 0) return 0;
+    const double score = static_cast<double>(logit) / temperature_;
+    const double slack = 1e-9 + 1e-15 * (std::fabs(best_) + std::fabs(score));
+    const double room = 32.0 - (best_ - score) * 1.4426950408889634 + slack;
+    return !(room < 31.0) ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
   }
 
-  // No logit below it wins: the largest noise is log 2^33 = 22.87.
-  double floor() const { return (best - 22.9 - 1e-14 * std::fabs(best)) * temperature; }
+  // Make the words of those that asked first: a batch costs the same however few of its words count.
+  void answer() {
+    const int count = std::min(asked_, kBatch);
+    uint32_t words[kWords];
+    for (int i = 0; i < count; ++i) counters_[i] = counter(row_.token(ids_[i]));
+    noise(kernels_, key_, counters_, words);
+    const uint32_t least = least_word(most_);
+    if (any_reaches(words, least)) {
+      for (int i = 0; i < count; ++i)
+        for (int id = ids_[i]; id < std::min(ids_[i] + group_, row_.size()); ++id)
+          if (const uint32_t word = words[lane(row_.token(id)) * kBatch + i]; word >= least && members_.has(id))
+            run(id, word);
+    }
+    asked_ -= count;
+    std::copy(ids_ + count, ids_ + count + asked_, ids_);
+  }
+
+  void run(int id, uint32_t word) {
+    const double sum = static_cast<double>(row_.x()[id]) / temperature_ + gumbel(word);
+    if (sum < best_ || (sum == best_ && id >= winner_)) return;
+    best_ = sum, winner_ = id;
+    // No logit below it wins: the largest noise is log 2^33 = 22.87.
+    const double floor = (best_ - 22.9 - 1e-14 * std::fabs(best_)) * temperature_;
+    floor_ = std::nextafter(static_cast<float>(floor), -INFINITY);
+  }
+
+  const Members& members_;
+  const Row& row_;
+  double temperature_;
+  Key key_;
+  const Kernels& kernels_;
+  int group_;  // tokens that ask together: those of a counter, where the row has all of them
+  int winner_ = -1;
+  double best_ = -std::numeric_limits<double>::infinity();
+  float floor_ = -INFINITY;
+  int asked_ = 0, ids_[kBatch + kBlock];  // the first of each group whose words are wanted
+  uint32_t counters_[kBatch] = {};
+  float most_ = -INFINITY;  // no likelier token is among them
 };
-
-// Enter those of a block whose word may let them win.
-void enter_block(Race& race, const Kernels& kernels, const Key& key, int block, uint32_t least) {
-  const Row& row = race.members.row;
-  uint32_t words[kBlock];
-  noise(kernels, key, block, words);
-  if (!any_reaches(words, least)) return;
-  const int first = block * kBlock, end = std::min(row.size(), first + kBlock);
-  for (int id = first; id < end; ++id)
-    if (const uint32_t word = words[place(id)]; word >= least && race.members.has(id)) race.enter(id, word);
-}
-
-// The same where a block's tokens are any: noise is made for those only that might win with the largest.
-void enter_some(Race& race, const Kernels& kernels, const Key& key, int block, uint32_t least) {
-  const Row& row = race.members.row;
-  const int first = block * kBlock, end = std::min(row.size(), first + kBlock);
-  const double floor = race.floor();
-  int ids[kBlock], count = 0;
-  for (int id = first; id < end; ++id) {
-    ids[count] = id;
-    count += static_cast<double>(row.x()[id]) >= floor ? 1 : 0;
-  }
-  for (int from = 0; from < count; from += 16) {
-    const int some = std::min(count - from, 16);
-    int32_t tokens[16] = {};
-    uint32_t words[16];
-    for (int i = 0; i < some; ++i) tokens[i] = row.token(ids[from + i]);
-    noise_of(kernels, key, tokens, words);
-    for (int i = 0; i < some; ++i)
-      if (words[i] >= least && race.members.has(ids[from + i])) race.enter(ids[from + i], words[i]);
-  }
-}
 
 // Who wins the race of the members, of which there is one.
 int race(const Members& members, double temperature, const Key& key) {
-  static const Kernels& kernels = noise_kernels();
-  const Row& row = members.row;
-  Race race{members, temperature};
-  if (const int leader = row.argmax(); members.has(leader)) {
-    const int token = row.token(leader);
-    uint32_t words[kBlock];
-    noise(kernels, key, token / kBlock, words);
-    race.enter(leader, words[place(token)]);
-  }
-  const int32_t least_key = key_in(members.least);
-  for (size_t b = 0; b < row.maxima().size(); ++b) {
-    uint32_t least;
-    const float score = value_of(std::min(row.maxima()[b], members.most));
-    if (row.maxima()[b] < least_key || !race.may_win(score, least)) continue;
-    (row.tokens() ? enter_some : enter_block)(race, kernels, key, static_cast<int>(b), least);
-  }
-  return race.winner;
+  const std::vector<int32_t>& maxima = members.row.maxima();
+  const int32_t least = key_in(members.least);
+  Race race(members, temperature, key);
+  for (size_t b = 0; b < maxima.size(); ++b)
+    if (maxima[b] >= least) race.enter(static_cast<int>(b), value_of(std::min(maxima[b], members.most)));
+  return race.winner();
 }
 
 // The least rank whose logit is not below that of a token `min_p` times as likely as one with logit `top`.

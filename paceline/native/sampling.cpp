@@ -135,31 +135,29 @@ void bind_sampling(nb::module_& m) {
       },
       "logits"_a, "value"_a, "temperature"_a, "how likely a token with logit `value` is, before any filter");
   m.def(
-      "philox",
-      [](uint64_t seed, uint32_t stream, int64_t position, int count, const std::string& isa) {
-        const Kernels& kernels = noise_kernels(isa);
-        std::vector<uint32_t> words(static_cast<size_t>(count));
-        uint32_t block[kBlock];
-        for (int v = 0; v < count; ++v) {
-          if (v % kBlock == 0) noise(kernels, {seed, position}, v / kBlock, block, stream);
-          words[static_cast<size_t>(v)] = block[place(v)];
-        }
-        return array_of(words);
+      "reaching",
+      [](const Logits& block, float floor, int first, int group, const std::string& isa) {
+        if (block.shape(0) != kBlock || (group != 1 && group != 4))
+          throw std::invalid_argument("a block has 64 logits, a group 1 or 4 of them");
+        std::vector<int32_t> out(kBlock);
+        out.resize(static_cast<size_t>(noise_kernels(isa).reaching(block.data(), floor, first, group, out.data())));
+        return array_of(out);
       },
-      "seed"_a, "stream"_a, "position"_a, "count"_a, "isa"_a = "", "uint32 [count]: the word of each token");
+      "block"_a, "floor"_a, "first"_a, "group"_a, "isa"_a = "",
+      "int32 [n]: where, from `first` on, those groups of a block's logits begin of which one is at least `floor`");
   m.def(
-      "philox_of",
+      "philox",
       [](uint64_t seed, uint32_t stream, int64_t position, const Tokens& tokens, const std::string& isa) {
         const Kernels& kernels = noise_kernels(isa);
         const size_t count = tokens.shape(0);
         std::vector<uint32_t> words(count);
-        for (size_t from = 0; from < count; from += 16) {
-          int32_t some[16] = {};
-          uint32_t theirs[16];
-          const size_t end = std::min(count, from + 16);
-          std::copy(tokens.data() + from, tokens.data() + end, some);
-          noise_of(kernels, {seed, position}, some, theirs, stream);
-          std::copy(theirs, theirs + (end - from), words.begin() + static_cast<std::ptrdiff_t>(from));
+        for (size_t from = 0; from < count; from += kBatch) {
+          uint32_t counters[kBatch] = {}, theirs[kWords];
+          const size_t some = std::min<size_t>(count - from, kBatch);
+          for (size_t i = 0; i < some; ++i) counters[i] = counter(tokens(from + i));
+          noise(kernels, {seed, position}, counters, theirs, stream);
+          for (size_t i = 0; i < some; ++i)
+            words[from + i] = theirs[static_cast<size_t>(lane(tokens(from + i))) * kBatch + i];
         }
         return array_of(words);
       },

@@ -79,6 +79,21 @@ inline float reduce_max(F x) {
 }
 
 inline I izero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline uint16_t at_least(F x, F y) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GE_OQ));
+  const int high = _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ));
+  return static_cast<uint16_t>(high << 8 | low);
+}
+// Writes first + i for each bit i set, looking at every step-th; returns how many.
+template <int step>
+int keep(uint64_t bits, int first, int32_t* out) {
+  int count = 0;
+  for (int i = 0; i < 64; i += step) {
+    out[count] = first + i;
+    count += static_cast<int>(bits >> i & 1);
+  }
+  return count;
+}
 inline I iset(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 inline I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
@@ -91,11 +106,6 @@ inline void store_i8(int8_t* p, I x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(words, words), 0xd8);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bytes));
-}
-inline I isequence(uint32_t first) {
-  const __m256i base = _mm256_set1_epi32(static_cast<int>(first));
-  return {_mm256_add_epi32(base, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
-          _mm256_add_epi32(base, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
 }
 inline I bits_xor(I x, I y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
 inline void istore(uint32_t* p, I x) {

@@ -58,15 +58,27 @@ inline float reduce_add(F a) {
 inline float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 
 inline I izero() { return _mm512_setzero_si512(); }
+inline uint16_t at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+// Writes first + i for each bit i set, looking at every step-th; returns how many. `out` has room for 64.
+template <int step>
+int keep(uint64_t bits, int first, int32_t* out) {
+  const I places = _mm512_mullo_epi32(_mm512_set1_epi32(step),
+                                      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  if constexpr (step == 4) bits = _pext_u64(bits, 0x1111111111111111);
+  int count = 0;
+  for (int i = 0; i < 64 / step; i += 16) {
+    const __mmask16 some = static_cast<__mmask16>(bits >> i);
+    const I ids = _mm512_add_epi32(places, _mm512_set1_epi32(first + step * i));
+    _mm512_storeu_si512(out + count, _mm512_maskz_compress_epi32(some, ids));  // a masked store is slow on some
+    count += __builtin_popcount(some);
+  }
+  return count;
+}
 inline I iset(int a) { return _mm512_set1_epi32(a); }
 inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 inline I to_int(F a) { return _mm512_cvtps_epi32(a); }  // round to nearest, ties to even
 inline F power_of_two(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, iset(127)), 23)); }
 inline void store_i8(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
-inline I isequence(uint32_t first) {
-  return _mm512_add_epi32(iset(static_cast<int>(first)),
-                          _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-}
 inline I bits_xor(I a, I b) { return _mm512_xor_si512(a, b); }
 inline void istore(uint32_t* p, I a) { _mm512_storeu_si512(p, a); }
 // Both halves of unsigned 32 x 32 -> 64 bit products.

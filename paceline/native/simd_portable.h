@@ -67,6 +67,21 @@ inline F to_float(const I& a) { PACELINE_LANES(static_cast<float>(a.v[i])); }
 inline F power_of_two(const I& n) { PACELINE_LANES(std::ldexp(1.0f, n.v[i])); }
 #undef PACELINE_LANES
 
+inline uint16_t at_least(const F& a, const F& b) {
+  uint16_t bits = 0;
+  for (int i = 0; i < 16; ++i) bits |= static_cast<uint16_t>((a.v[i] >= b.v[i]) << i);
+  return bits;
+}
+// Writes first + i for each bit i set, looking at every step-th; returns how many.
+template <int step>
+int keep(uint64_t bits, int first, int32_t* out) {
+  int count = 0;
+  for (int i = 0; i < 64; i += step) {
+    out[count] = first + i;
+    count += static_cast<int>(bits >> i & 1);
+  }
+  return count;
+}
 inline I iset(int a) {
   I out;
   for (int i = 0; i < 16; ++i) out.v[i] = a;
@@ -80,11 +95,6 @@ inline I to_int(const F& a) {
 }
 inline void store_i8(int8_t* p, const I& a) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
-}
-inline I isequence(uint32_t first) {
-  I out;
-  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(first + static_cast<uint32_t>(i));
-  return out;
 }
 inline I bits_xor(const I& a, const I& b) {
   I out;
