@@ -261,6 +261,24 @@ class Batch:
     lengths: Ints
 
 
+class Logits(np.ndarray[Any, np.dtype[np.float32]]):
+    """float32 [n, V], and `peaks` int32 [n, V / 64]: the largest of each block of 64 of a row, as native/row.h has it.
+
+    Rows taken with `part` keep theirs; any other view or copy is without, and a draw from it looks for itself.
+    """
+
+    peaks: Ints | None = None
+
+    @staticmethod
+    def of(values: Floats, peaks: Ints | None) -> Logits:
+        logits = values.view(Logits)
+        logits.peaks = peaks
+        return logits
+
+    def part(self, rows: slice) -> Logits:
+        return Logits.of(self[rows], None if self.peaks is None else self.peaks[rows])
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """Logits float32 [W, V] of the wanted rows, owned by the model and valid until its next forward.

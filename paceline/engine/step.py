@@ -22,7 +22,7 @@ from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK
 from paceline.sample.logprobs import logprobs_of
-from paceline.types import Budget, Event, Floats, Logprobs, Verdict, Verified
+from paceline.types import Budget, Event, Floats, Logits, Logprobs, Verdict, Verified
 from paceline.verify.base import Verifier
 
 
@@ -103,9 +103,9 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     if not share.is_complete:
         parts.cache.commit(sequence.cache, pending, known)
         return Event(sequence.id, (), ""), None
-    view = sequence.view()
+    view, said = sequence.view(), part_of(logits, share.rows)
     try:
-        verdict = parts.verifier.verify(share.draft, logits[share.rows], view)
+        verdict = parts.verifier.verify(share.draft, said, view)
     except NumericalError as error:
         end(parts, sequence)
         return Event(sequence.id, (), "", finish_reason="error", error=error), None
@@ -117,15 +117,20 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     logprobs: tuple[Logprobs, ...] = ()
     if sequence.params.logprobs is not None:
         after = (0, *verdict.nodes)[:kept]
-        logprobs = logprobs_of(logits[share.rows], after, tokens, sequence.params.logprobs)
+        logprobs = logprobs_of(said, after, tokens, sequence.params.logprobs)
     verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
-    verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), logits[share.rows])
+    verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), said)
     parts.drafter.observe(view, share.draft, verified)
     if sequence.finish_reason:
         end(parts, sequence)
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
     event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut, logprobs=logprobs)
     return event, verdict
+
+
+def part_of(logits: Floats, rows: slice) -> Floats:
+    """Return rows of logits with what is known of them."""
+    return logits.part(rows) if isinstance(logits, Logits) else logits[rows]
 
 
 def end(parts: Parts, sequence: Sequence) -> None:

@@ -66,6 +66,9 @@ class Ops(Protocol):
     def attention(self, q: Rows, shape: HeadShape, *, out: Rows) -> None:
         """Attend from every row to its committed tokens, its ancestors in the tree and itself."""
 
+    def keep_peaks(self, x: Rows) -> None:
+        """Keep the largest of each block of 64, for who draws from these rows; see `Logits`."""
+
     def gather(self, x: Rows, *, out: Rows) -> None:
         """Copy the wanted rows."""
 

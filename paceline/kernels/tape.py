@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.kernels.native import native
 from paceline.kernels.ops import HeadShape, Linear, Rows
-from paceline.types import Batch, Floats
+from paceline.types import Batch, Floats, Ints
 
 
 class Tape:
@@ -67,6 +67,9 @@ class Tape:
             shape.softcap,
         )
 
+    def keep_peaks(self, x: Rows) -> None:
+        self.program.keep_peaks(x)
+
     def gather(self, x: Rows, *, out: Rows) -> None:
         self.program.gather(x, out)
 
@@ -95,6 +98,11 @@ class Tape:
         """Return a view, float32 [count, width]."""
         view: Floats = self.program.rows(rows, count)
         return view
+
+    def read_peaks(self, rows: Rows, count: int) -> Ints | None:
+        """Return a view, int32 [count, blocks], where peaks are kept."""
+        peaks: Ints | None = self.program.peaks(rows, count)
+        return peaks
 
     def read_taps(self, taps: Sequence[int], count: int) -> Mapping[int, Floats]:
         """Return a view, float32 [count, width], for each requested layer."""

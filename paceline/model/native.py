@@ -20,7 +20,7 @@ from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
 from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Floats, Forward, Ints
+from paceline.types import Batch, Floats, Forward, Ints, Logits
 
 
 class NativeModel:
@@ -83,8 +83,9 @@ class NativeModel:
     def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
         """Run the batch; see `Model.forward`. Logits and taps are views that the next forward overwrites."""
         self._tape.run(batch, cache.store, taps=taps, vocab=self.spec.vocab)
+        count = len(batch.wanted)
         return Forward(
-            self._tape.read(self._logits, len(batch.wanted)),
+            Logits.of(self._tape.read(self._logits, count), self._tape.read_peaks(self._logits, count)),
             self._tape.read_taps(taps, len(batch.tokens)) if taps else {},
         )
 

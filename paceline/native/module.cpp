@@ -33,6 +33,7 @@ using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Slots = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using View = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
+using Peaks = nb::ndarray<nb::numpy, int32_t, nb::ndim<2>, nb::c_contig>;
 
 const Kernels* kernels_named(const std::string& isa) {
   std::string names;
@@ -111,6 +112,7 @@ void bind_program(nb::module_& m) {
           [](Program& p, int q, int out, int heads, int kv_heads, int head_dim, int layer, int window, float scale,
              float softcap) { p.attention({q, out, heads, kv_heads, head_dim, layer, window, scale, softcap}); },
           "q"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "layer"_a, "window"_a, "scale"_a, "softcap"_a)
+      .def("keep_peaks", &Program::keep_peaks, "x"_a)
       .def("gather", &Program::gather, "x"_a, "out"_a)
       .def("softcap", &Program::softcap, "x"_a, "cap"_a)
       .def("tap", &Program::tap, "x"_a, "layer"_a)
@@ -124,6 +126,16 @@ void bind_program(nb::module_& m) {
             return View(buffer.row(0), {static_cast<size_t>(count), static_cast<size_t>(buffer.width)}, self);
           },
           "id"_a, "count"_a, "f32 [count, width], valid until the next run")
+      .def(
+          "peaks",
+          [](nb::handle self, int id, int count) -> nb::object {
+            Buffer& buffer = nb::cast<Program&>(self).at(id);
+            if (!buffer.has_peaks) return nb::none();
+            if (count > buffer.capacity) throw std::invalid_argument("more rows asked for than the last run made");
+            const size_t blocks = static_cast<size_t>(blocks_of(buffer.width));
+            return nb::cast(Peaks(buffer.peaks_of(0), {static_cast<size_t>(count), blocks}, self));
+          },
+          "id"_a, "count"_a, "i32 [count, blocks] or None, valid until the next run")
       .def("taps", &Program::taps)
       .def("profile", &Program::profile)
       .def("set_profiling", &Program::set_profiling);

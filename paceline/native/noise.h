@@ -9,7 +9,6 @@
 
 namespace paceline {
 
-constexpr int kBlock = 64;          // tokens per block of maxima
 constexpr int kBatch = 32;          // counters per batch of noise
 constexpr int kWords = 4 * kBatch;  // which have the words of four tokens each
 

@@ -79,6 +79,7 @@ inline bool fetch_tile(const Weight& weight, int tile, int i) {
 inline int tile_grain(int tiles, int threads) { return std::clamp(tiles / (threads * 8), 1, 32); }
 
 struct LinearOp final : Op {
+  static constexpr int kTilesPerBlock = kBlock / kTile;
   struct Part {
     Weight weight;
     std::vector<float> bias;
@@ -94,7 +95,10 @@ struct LinearOp final : Op {
     for (const Part& part : parts) tiles += part.weight.tiles();
     return tiles;
   }
-  int grain(const Context& c, int threads) const override { return tile_grain(tasks(c), threads); }
+  int grain(const Context& c, int threads) const override {
+    const int grain = tile_grain(tasks(c), threads);
+    return parts[0].out->has_peaks ? (grain + kTilesPerBlock - 1) / kTilesPerBlock * kTilesPerBlock : grain;
+  }
   bool is_heavy() const override { return true; }
   bool fetch(const Context&, int begin, int i) const override {
     for (const Part& part : parts) {
@@ -112,9 +116,17 @@ struct LinearOp final : Op {
       if (from < to) {
         const Sink sink{part.out->row(0), part.out->width, part.bias.empty() ? nullptr : part.bias.data(), accumulate};
         c.kernels->linear(part.weight.view(), &quant, x->row(0), c.batch.rows(x->rows), from, to, sink);
+        if (part.out->has_peaks) find_peaks(*part.out, c.batch.rows(x->rows), from, to);
       }
       first += tiles;
     }
+  }
+
+ private:
+  // Of tiles that have just been made, and are still at hand; the first begins a block.
+  static void find_peaks(const Buffer& out, int rows, int from, int to) {
+    const int first = from * kTile, n = std::min(to * kTile, out.width) - first;
+    for (int r = 0; r < rows; ++r) block_maxima(out.row(r) + first, n, out.peaks_of(r) + first / kBlock);
   }
 };
 

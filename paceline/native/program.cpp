@@ -15,6 +15,7 @@ void Buffer::reserve(int count) {
   const int wanted = std::max(count, std::min(2 * capacity, 4096));
   const size_t rows = static_cast<size_t>(wanted), cells = rows * static_cast<size_t>(width);
   values = Memory(cells * sizeof(float));
+  if (has_peaks) peaks = Memory(rows * static_cast<size_t>(blocks_of(width)) * sizeof(int32_t));
   if (quantized) {
     codes = Memory(cells);
     scale = Memory(cells / kGroup * sizeof(float));
@@ -111,6 +112,8 @@ void Program::linear(int x, std::vector<Part> parts, bool accumulate) {
       throw std::invalid_argument("linear weight does not fit its buffers");
     if (!part.bias.empty() && static_cast<int>(part.bias.size()) != weight.rows())
       throw std::invalid_argument("bias length differs from the weight's rows");
+    if (at(part.out).has_peaks && parts.size() > 1)
+      throw std::invalid_argument("peaks are kept of one weight's product only");
     if (!is_float(weight.kind())) need_quantized(x);
     outs.push_back(part.out);
     op->parts.push_back({part.weight, std::move(part.bias), &at(part.out)});
@@ -162,6 +165,11 @@ void Program::gather(int x, int out) {
   op->x = &at(x);
   op->out = &at(out);
   push(std::move(op), out);
+}
+
+void Program::keep_peaks(int x) {
+  at(x).has_peaks = true;
+  at(x).capacity = 0;  // what was reserved has no room for them
 }
 
 void Program::softcap(int x, float cap) {

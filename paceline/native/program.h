@@ -14,6 +14,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "pool.h"
+#include "row.h"
 #include "weight.h"
 
 namespace paceline {
@@ -26,8 +27,10 @@ struct Buffer {
   Rows rows;
   int capacity = 0;
   bool quantized = false;  // some op reads the twin
-  Memory values, codes, scale, sum, offset32, offset128, outlier, outlier_value;
+  bool has_peaks = false;  // the largest keys of a row's blocks are kept, see row.h
+  Memory peaks, values, codes, scale, sum, offset32, offset128, outlier, outlier_value;
 
+  int32_t* peaks_of(int r) const { return peaks.as<int32_t>() + static_cast<int64_t>(r) * blocks_of(width); }
   float* row(int r) const { return values.as<float>() + static_cast<int64_t>(r) * width; }
   QuantView quant() const {
     return {codes.as<int8_t>(),      scale.as<float>(),     sum.as<float>(),           offset32.as<int32_t>(),
@@ -108,6 +111,7 @@ class Program {
     int out;
   };
   void linear(int x, std::vector<Part> parts, bool accumulate);
+  void keep_peaks(int x);  // whenever a weight's product is put there
   void gated(int x, Weight gate, Weight up, Activation activation, int out);
   struct Heads {
     int q, k, v, heads, kv_heads, head_dim, layer, rope;  // rope -1: none

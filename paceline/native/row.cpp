@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "clones.h"
-#include "noise.h"
 
 namespace paceline {
 namespace {
@@ -15,10 +14,9 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int32_t kInfinity = 0x7f800000;
 
-// maxima[b] = largest key of each full block of 64. Returns the largest absolute value's bits: NaN is beyond infinity.
-PACELINE_CLONES int32_t block_maxima(const float* x, int n, int32_t* maxima) {
-  int32_t sizes[kLanes] = {};
-  for (int b = 0; (b + 1) * kBlock <= n; ++b) {
+// The maxima of whole blocks.
+PACELINE_CLONES void whole_maxima(const float* x, int blocks, int32_t* out) {
+  for (int b = 0; b < blocks; ++b) {
     const float* p = x + b * kBlock;
     int32_t best[kLanes];
     for (int j = 0; j < kLanes; ++j) {
@@ -26,18 +24,16 @@ PACELINE_CLONES int32_t block_maxima(const float* x, int n, int32_t* maxima) {
       for (int i = 0; i < 4; ++i) {
         int32_t bits;
         __builtin_memcpy(&bits, p + kLanes * i + j, 4);
-        bits &= 0x7fffffff;
-        sizes[j] = bits > sizes[j] ? bits : sizes[j];
-        keys[i] = key_of(p[kLanes * i + j]);
+        const int32_t broken = -static_cast<int32_t>((bits & 0x7fffffff) > kInfinity);
+        keys[i] = (key_of(p[kLanes * i + j]) & ~broken) | (INT32_MAX & broken);
       }
       const int32_t a = keys[0] > keys[1] ? keys[0] : keys[1], b2 = keys[2] > keys[3] ? keys[2] : keys[3];
       best[j] = a > b2 ? a : b2;
     }
     for (int half = kLanes / 2; half; half /= 2)
       for (int j = 0; j < half; ++j) best[j] = best[j] > best[j + half] ? best[j] : best[j + half];
-    maxima[b] = best[0];
+    out[b] = best[0];
   }
-  return *std::max_element(sizes, sizes + kLanes);
 }
 
 // Marks the tokens with keys from `low` to `high`; returns whether there are any.
@@ -67,22 +63,28 @@ PACELINE_CLONES void widen(const float* x, int n, int32_t low, int32_t high, int
 
 }  // namespace
 
-Row::Row(const float* x, int n, const int32_t* tokens)
-    : x_(x), n_(n), tokens_(tokens), maxima_(static_cast<size_t>((n + kBlock - 1) / kBlock)) {
+void block_maxima(const float* x, int n, int32_t* out) {
+  const int whole = n / kBlock;
+  whole_maxima(x, whole, out);
+  if (n % kBlock == 0) return;
+  float padded[kBlock];
+  std::fill(std::copy(x + whole * kBlock, x + n, padded), padded + kBlock, -INFINITY);
+  whole_maxima(padded, 1, out + whole);
+}
+
+Row::Row(const float* x, int n, const int32_t* tokens, const int32_t* maxima) : x_(x), n_(n), tokens_(tokens) {
   if (n < 1) throw std::invalid_argument("a row of logits needs at least one token");
-  int32_t size = block_maxima(x, n, maxima_.data());
-  if (n % kBlock) {
-    float padded[kBlock];
-    std::fill(padded, padded + kBlock, -INFINITY);
-    std::copy(x + n / kBlock * kBlock, x + n, padded);
-    size = std::max(size, block_maxima(padded, kBlock, &maxima_.back()));
-  }
-  if (size > kInfinity) throw std::domain_error("logits must be numbers, got NaN");
+  maxima_.resize(static_cast<size_t>(blocks_of(n)));
+  if (maxima) std::copy(maxima, maxima + maxima_.size(), maxima_.begin());
+  else block_maxima(x, n, maxima_.data());
   const auto top = std::max_element(maxima_.begin(), maxima_.end());
+  if (*top > kInfinity) throw std::domain_error("logits must be numbers, got NaN");
   if (*top == kInfinity) throw std::domain_error("logits must be finite or -inf, got inf");
   if (*top < key_of(-FLT_MAX)) throw std::domain_error("every token is forbidden: all logits are -inf");
   argmax_ = static_cast<int>(top - maxima_.begin()) * kBlock;
-  while (key_of(x[argmax_]) != *top) ++argmax_;
+  const int end = std::min(argmax_ + kBlock, n);
+  while (argmax_ < end && key_of(x[argmax_]) != *top) ++argmax_;
+  if (argmax_ == end) throw std::invalid_argument("these are another row's maxima");
 }
 
 std::vector<uint64_t> Row::within(uint64_t least, int32_t most) const {

@@ -9,6 +9,8 @@
 
 namespace paceline {
 
+constexpr int kBlock = 64;  // tokens per block of maxima
+
 // Whole numbers in the order of floats, the two zeros alike.
 inline int32_t key_of(float x) {
   x += 0.0f;
@@ -46,6 +48,11 @@ int32_t first_key(int32_t low, int32_t high, const Holds& holds) {
 inline const uint64_t kFinite =
     rank_of(key_of(-std::numeric_limits<float>::max()), 0xffffffffu);  // -inf is never drawn
 
+inline int blocks_of(int n) { return (n + kBlock - 1) / kBlock; }
+
+// out[b] = the largest key of each block of 64; INT32_MAX where a logit is NaN.
+void block_maxima(const float* x, int n, int32_t* out);
+
 // A checked row with the largest key of each block of 64. Does not own the logits.
 //
 // Where a row lacks tokens, `tokens` says which those are that it has, ascending: all that is called an id elsewhere is
@@ -53,7 +60,8 @@ inline const uint64_t kFinite =
 class Row {
  public:
   // Throws std::domain_error if a logit is NaN or +inf, or all are -inf.
-  Row(const float* x, int n, const int32_t* tokens = nullptr);
+  // Who has the maxima already spares the row from being read.
+  Row(const float* x, int n, const int32_t* tokens = nullptr, const int32_t* maxima = nullptr);
 
   const float* x() const { return x_; }
   int size() const { return n_; }

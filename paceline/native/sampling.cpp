@@ -92,12 +92,16 @@ void bind_sampling(nb::module_& m) {
   m.def(
       "draw",
       [](const Logits& logits, double temperature, int top_k, double top_p, double typical_p, double min_p,
-         uint64_t seed, int64_t position) {
+         uint64_t seed, int64_t position, const std::optional<Tokens>& peaks) {
+        const int n = static_cast<int>(logits.shape(0));
+        if (peaks && static_cast<int>(peaks->shape(0)) != blocks_of(n))
+          throw std::invalid_argument("a row has one peak for each block");
         nb::gil_scoped_release release;
-        return draw(Row(logits.data(), static_cast<int>(logits.shape(0))),
-                    {temperature, top_k, top_p, typical_p, min_p}, {seed, position});
+        const Row row(logits.data(), n, nullptr, peaks ? peaks->data() : nullptr);
+        return draw(row, {temperature, top_k, top_p, typical_p, min_p}, {seed, position});
       },
-      "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "typical_p"_a, "min_p"_a, "seed"_a, "position"_a);
+      "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "typical_p"_a, "min_p"_a, "seed"_a, "position"_a,
+      "peaks"_a = nb::none());
   m.def(
       "draw_among",
       [](const Logits& logits, const Tokens& tokens, double temperature, int top_k, double top_p, double min_p,

@@ -19,8 +19,11 @@ from paceline.sample.law import Law, law
 from paceline.types import Floats, Ints, View
 
 
-def draw(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
+def draw(logits: Floats, view: View, path: Ints | Sequence[int] = (), *, peaks: Ints | None = None) -> int:
     """Return the token of a row of logits, float32 [V], that follows a sequence and the drafted `path` behind it.
+
+    Args:
+        peaks: those of the row, where known; see `Logits`.
 
     Raises:
         NumericalError: a logit is NaN or +inf, or all are -inf, as when every token is banned.
@@ -29,7 +32,9 @@ def draw(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
     p, position = view.params, len(view.tokens) + len(path)
     row = adjust_fast(logits, view, path)
     with _told(position, is_adjusted=row is not logits):
-        return int(native().draw(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p, p.seed, position))
+        known = peaks if row is logits else None
+        law = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+        return int(native().draw(row, *law, p.seed, position, known))
 
 
 def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:

@@ -21,8 +21,12 @@ class CoupledVerifier:
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
         """Walk down while the drawn token is a child; see `Verifier.verify`."""
-        tokens = draft.tree.tokens
-        return walk(draft.tree, lambda node, path: draw(logits[node], view, tokens[path]))
+        tokens, peaks = draft.tree.tokens, getattr(logits, "peaks", None)
+
+        def target(node: int, path: list[int]) -> int:
+            return draw(logits[node], view, tokens[path], peaks=None if peaks is None else peaks[node])
+
+        return walk(draft.tree, target)
 
 
 def walk(tree: TokenTree, target: Callable[[int, list[int]], int]) -> Verdict:

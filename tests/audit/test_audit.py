@@ -121,10 +121,10 @@ def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
 def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
     real = coupled.draw
 
-    def forgetful(logits, view, path=()):
+    def forgetful(logits, view, path=(), *, peaks=None):
         """Fault: penalties do not see the drafted path."""
         behind = View(view.id, np.concatenate([view.tokens[: len(view.tokens)], np.zeros(0, np.int32)]), view.params)
-        return real(logits, replace(behind, prompt_length=len(view.tokens), ends=view.ends), path)
+        return real(logits, replace(behind, prompt_length=len(view.tokens), ends=view.ends), path, peaks=peaks)
 
     params = replace(SHORT, max_tokens=20, frequency_penalty=0.6)
     assert examine(llm, params).passed
