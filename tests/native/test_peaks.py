@@ -79,6 +79,14 @@ def test_a_draw_that_knows_them_is_the_draw_that_looks(params):
         assert known == draw_at(row, params, position)
 
 
+def test_the_best_few_are_found_with_them_as_without():
+    logits = head(np.random.default_rng(3).standard_normal((5003, WIDTH), np.float32), 2)(np.arange(9))
+    rows = np.array([6, 0, 8], np.int32)
+    assert np.array_equal(native().top(logits, rows, 8, logits.peaks), native().top(logits, rows, 8))
+    with pytest.raises(ValueError, match="one peak for each block"):
+        native().top(logits, rows, 8, logits.peaks[:, 1:].copy())
+
+
 def test_an_adjusted_row_is_looked_at_again():
     logits = head(np.random.default_rng(5).standard_normal((300, WIDTH), np.float32), 1)([4])
     best = int(logits[0].argmax())
