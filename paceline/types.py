@@ -292,10 +292,14 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a source's guesses of one round took: `steps` one after the other, in `seconds`."""
+    """What a source's guesses of one round took: `steps` one after the other, in `seconds`.
+
+    `read`: tokens it had missed and had to read first, in the same seconds, more than a step takes along.
+    """
 
     steps: int
     seconds: float
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

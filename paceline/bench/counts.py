@@ -8,7 +8,7 @@ from typing import Any
 from paceline.bench.stats import rounded
 from paceline.bench.ways import Played
 from paceline.engine.completion import Completion
-from paceline.types import Json, Round
+from paceline.types import Json, Round, Spent
 
 SUMS = ("tokens", "rounds", "drafted", "accepted", "committed", "decode_rounds")
 SECONDS = ("prefill_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "other_seconds")
@@ -18,8 +18,8 @@ def counted(played: Played) -> Json:
     """Return a reply's numbers.
 
     `by_depth` is [tested, accepted] from depth 1 on: guesses count once their parent was accepted, rounds cut by the
-    end of the reply not at all. `by_source` is [drafted, accepted, steps, seconds], `by_rows` [forwards, seconds] of
-    the target by the tokens it read.
+    end of the reply not at all. `by_source` is [drafted, accepted, steps, their seconds, seconds of rounds in which it
+    had missed some text and read it first], `by_rows` [forwards, seconds] of the target by the tokens it read.
     """
     reply, tally = played.completion, played.completion.tally
     decoding = [round for round in played.rounds if round.committed][1:]  # the first token's round counts as prefill
@@ -93,10 +93,10 @@ def _by_source(rounds: Iterable[Round]) -> dict[str, list[Any]]:
     for round in rounds:
         for name in {*round.by_source, *round.spent}:
             drafted, accepted = round.by_source.get(name, (0, 0))
-            spent = round.spent.get(name)
-            counts = [drafted, accepted, spent.steps if spent else 0, spent.seconds if spent else 0.0]
-            found[name] = _plus(found.get(name, [0, 0, 0, 0.0]), counts)
-    return {name: [*counts[:3], rounded(counts[3])] for name, counts in sorted(found.items())}
+            spent = round.spent.get(name, Spent(0, 0.0))
+            took = [0, 0.0, spent.seconds] if spent.read else [spent.steps, spent.seconds, 0.0]
+            found[name] = _plus(found.get(name, [0, 0, 0, 0.0, 0.0]), [drafted, accepted, *took])
+    return {name: [*counts[:3], *map(rounded, counts[3:])] for name, counts in sorted(found.items())}
 
 
 def _by_rows(rounds: Iterable[Round]) -> dict[str, list[Any]]:

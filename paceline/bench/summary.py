@@ -122,7 +122,7 @@ def _shape(replies: Sequence[Json]) -> Json:
     """Return acceptance (the bonus counts in its length), where a round's time went, and v of the forwards met."""
     total = added(replies)
     rounds = max(total["decode_rounds"], 1)
-    guessing = sum(seconds for *_, seconds in total["by_source"].values())
+    guessing = sum(seconds + reading for *_, seconds, reading in total["by_source"].values())
     return {
         "acceptance_length": rounded(total["committed"] / max(total["rounds"], 1)),
         "acceptance_rate": rounded(total["accepted"] / max(total["drafted"], 1)),
@@ -144,7 +144,7 @@ def _shape(replies: Sequence[Json]) -> Json:
                 "rate": rounded(accepted / max(drafted, 1)),
                 "step_ms": rounded(seconds / steps * 1e3) if steps else None,
             }
-            for name, (drafted, accepted, steps, seconds) in total["by_source"].items()
+            for name, (drafted, accepted, steps, seconds, _) in total["by_source"].items()
         },
         "by_rows": {
             rows: {"forwards": count, "ms": rounded(seconds / count * 1e3)}

@@ -123,7 +123,7 @@ class Belief:
         After a pause a source reads what it missed as well, so then only good news is believed.
         """
         ran_before, self._ran = self._ran, spent is not None
-        if spent is None or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
+        if spent is None or spent.read or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
             return
         seconds = spent.seconds / spent.steps
         if not self._is_warm:

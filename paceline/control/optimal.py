@@ -308,7 +308,8 @@ class OptimalController:
                 self._allowance.settle(self._wanted, hit=False)
             return
         self.cost.observe(round.rows, verifying)
-        if any(b.is_costly and step.guessed.get(b.name) and b.name not in round.spent for b in self._beliefs.values()):
+        costly = [b.name for b in self._beliefs.values() if b.is_costly and step.guessed.get(b.name)]
+        if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
             return  # a source read more than it guessed: this round's seconds say nothing of the next one's
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)

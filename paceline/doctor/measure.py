@@ -51,10 +51,18 @@ class Examination:
 
         More than by itself: target and draft push each other's weights out of the caches, and texts grow.
         """
-        spent = [one for round in self.rounds["fixed"] for one in round.spent.values() if one.steps]
+        spent = [one for round in self.rounds["fixed"] for one in round.spent.values() if one.steps and not one.read]
         if len(spent) < ENOUGH:
             return sum(self.step_seconds.values())
         return float(np.median([one.seconds / one.steps for one in spent]))
+
+    @property
+    def reading_seconds(self) -> float:
+        """What it takes a draft model, asked again after a pause, to read a token it missed."""
+        step, rounds = self.draft_step_seconds, [*self.rounds["fixed"], *self.rounds["drafted"]]
+        spent = [one for round in rounds for one in round.spent.values() if one.read]
+        found = [max(one.seconds - one.steps * step, 0.0) / one.read for one in spent]
+        return float(np.median(found)) if found else 0.0
 
     @property
     def other_seconds(self) -> float:

@@ -21,6 +21,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
     acceptance = found.acceptance
     best = best_chain(acceptance, costs) if acceptance else None
     measured, fixed = speedup(found.drafted), speedup(found.fixed)
+    reading = found.reading_seconds / found.target_seconds[1]
     result: Json = {
         "model": llm.setup.model,
         "drafters": list(llm.setup.drafters),
@@ -31,6 +32,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
             "target_seconds": {str(rows): seconds for rows, seconds in found.target_seconds.items()},
             "draft_step_seconds": found.draft_step_seconds,
             "draft_steps": dict(found.step_seconds),
+            "reading_seconds": found.reading_seconds,
             "other_seconds": found.other_seconds,
             "acceptance": acceptance,
             "floor_seconds": found.floor_seconds,
@@ -41,10 +43,10 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
         "best_chain": choice(best),
         "fixed": {
             "length": DEPTH,
-            "predicted_speedup": predicted(found.rounds["fixed"], costs),
+            "predicted_speedup": predicted(found.rounds["fixed"], costs, reading),
             "measured_speedup": fixed,
         },
-        "predicted_speedup": predicted(found.rounds["drafted"], costs),
+        "predicted_speedup": predicted(found.rounds["drafted"], costs, reading),
         "measured_speedup": measured,
         "controller": found.reason,
         "pairs": pairs,
@@ -62,17 +64,20 @@ def costs_of(found: Examination) -> Costs:
     return Costs(found.draft_step_seconds / plain, curve, found.other_seconds / plain)
 
 
-def predicted(rounds: Sequence[Round], costs: Costs) -> float | None:
+def predicted(rounds: Sequence[Round], costs: Costs, reading: float = 0.0) -> float | None:
     """Return the speed-up that the model of performance expects of rounds: their tokens over what they should take.
 
-    v(M) of each round's rows, its draft steps, and the engine's share where something was drafted.
+    v(M) of each round's rows, its draft steps, what a draft model had missed of the text, at `reading` plain tokens
+    each, and the engine's share where something was drafted.
     """
     if not rounds:
         return None
     time = 0.0
     for round in rounds:
         steps = max((spent.steps for spent in round.spent.values()), default=0)
-        time += costs.curve(round.rows) + steps * costs.draft_step + (costs.overhead if round.drafted.size else 0.0)
+        missed = max((spent.read for spent in round.spent.values()), default=0)
+        time += costs.curve(round.rows) + steps * costs.draft_step + missed * reading
+        time += costs.overhead if round.drafted.size else 0.0
     return sum(round.committed for round in rounds) / time
 
 

@@ -31,7 +31,7 @@ from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
-LAG = 8  # more tokens than this to read first, and a round says nothing of what a step takes
+LAG = 8  # so many tokens to read first, and a round says nothing of what a step takes
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class ModelDrafter:
             self._states[views[i].id].guesses = guesses
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
-        if max(len(job.feed) for job in jobs.values()) <= LAG:
-            self.spent = {self.name: Spent(steps, perf_counter() - started)}
+        missed = max(len(job.feed) for job in jobs.values()) - 1
+        self.spent = {self.name: Spent(steps, perf_counter() - started, missed if missed >= LAG else 0)}
         return drafts
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

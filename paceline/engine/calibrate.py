@@ -108,7 +108,7 @@ def measure_steps(drafter: Drafter, vocab: int) -> dict[str, float]:
     for repeat in range(STEPS):
         drafter.propose([view], [Budget(STEPS, STEPS)])
         for name, spent in drafter.spent.items() if repeat else ():  # the first one reads the text
-            if spent.steps:
+            if spent.steps and not spent.read:
                 seconds.setdefault(name, []).append(spent.seconds / spent.steps)
     drafter.release(view.id)
     return {name: min(found) for name, found in seconds.items()}

@@ -69,7 +69,7 @@ def reply(rate, *, source="", depths=(), difference=None, compared=True):
         "verify_seconds": 70 / rate,
         "other_seconds": 9 / rate,
         "by_depth": [list(pair) for pair in depths],
-        "by_source": {source: [drafted, accepted, 10, 15 / rate]} if source else {},
+        "by_source": {source: [drafted, accepted, 10, 15 / rate, 0.0]} if source else {},
         "by_rows": {"1": [10, 0.5]},
         "reason": "as asked",
     }

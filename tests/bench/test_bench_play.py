@@ -100,12 +100,12 @@ def test_depths_count_once_their_parent_was_accepted_and_cut_rounds_not_at_all()
         round_of([], [], committed=0, rows=40),
         round_of([], [], rows=3),  # the first token
         round_of([1, 1, 1], [1, 1, 0], rows=4, committed=3, by_source={"a": (3, 2)}, spent={"a": Spent(3, 0.5)}),
-        round_of([2, 3], [0, 0], rows=6, by_source={"a": (4, 0), "b": (1, 0)}, spent={"a": Spent(2, 0.25)}),
+        round_of([2, 3], [0, 0], rows=6, by_source={"a": (4, 0), "b": (1, 0)}, spent={"a": Spent(2, 0.25, read=30)}),
         round_of([1, 1], [1, 0], rows=3, censored=True),
     ]
     found = counted(Played(completion([1, 2, 3]), rounds, "why"))
     assert found["by_depth"] == [[2, 1], [1, 1], [1, 0]]
-    assert found["by_source"] == {"a": [7, 2, 5, 0.75], "b": [1, 0, 0, 0.0]}
+    assert found["by_source"] == {"a": [7, 2, 3, 0.5, 0.25], "b": [1, 0, 0, 0.0, 0.0]}
     assert found["by_rows"] == {"3": [1, 0.25], "4": [1, 0.25], "6": [1, 0.25]}
     assert found["decode_rounds"] == 3
     assert found["reason"] == "why"

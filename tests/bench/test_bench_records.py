@@ -73,7 +73,7 @@ def test_another_run_s_file_is_refused(tmp_path, name, value):
         '{"kind": "prompt"}\n',
         '{"kind": "run", "paceline_bench_run": 9, "settings": {}}\n',
         "no end of line",
-        json.dumps({"kind": "run", "paceline_bench_run": 1, "settings": SETTINGS}) + '\n{"kind": "prompt", "a": 1}\n',
+        json.dumps({"kind": "run", "paceline_bench_run": 2, "settings": SETTINGS}) + '\n{"kind": "prompt", "a": 1}\n',
         "\xff\n",
     ],
 )

@@ -1,6 +1,7 @@
 """The doctor's numbers add up, its verdicts follow from them, and its JSON feeds the plan."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -59,6 +60,17 @@ def test_the_prediction_of_equal_rounds_is_the_models():
     assert predicted(rounds, costs) == pytest.approx(chain(1.0, 3, costs).speedup)
     assert predicted([round_of(0, 0)] * 5, costs) == pytest.approx(1.0)
     assert predicted([], costs) is None
+
+
+def test_what_a_draft_model_missed_is_read_at_its_price():
+    found = Examination(target_seconds={1: 0.04, 4: 0.05, 8: 0.08}, step_seconds={"m": 0.01})
+    late = replace(round_of(3, 3, steps=3), spent={"m": Spent(3, 0.03 + 40 * 0.001, read=40)})
+    found.rounds["drafted"] = [late]
+    assert found.draft_step_seconds == 0.01  # a round in which it read says nothing of a step
+    assert found.reading_seconds == pytest.approx(0.001)
+    costs = costs_of(found)
+    tokens, time = 4, 4 / predicted([round_of(3, 3, steps=3)], costs)
+    assert predicted([late], costs, 0.025) == pytest.approx(tokens / (time + 40 * 0.025))
 
 
 def result(**changes):
