@@ -72,7 +72,7 @@ def predicted(rounds: Sequence[Round], costs: Costs) -> float | None:
     time = 0.0
     for round in rounds:
         steps = max((spent.steps for spent in round.spent.values()), default=0)
-        time += costs.curve(round.rows) + steps * costs.draft_step + (costs.overhead if round.drafted.size else 0.0)
+        time += costs.curve(round.rows) + steps * costs.draft_step + (costs.overhead if round.drafted else 0.0)
     return sum(round.committed for round in rounds) / time
 
 
