@@ -82,6 +82,8 @@ class StopMatcher:
         """Return the text that is free to go and whether a stop string is complete."""
         if self.hit is not None:
             return "", True
+        if not self._stop:
+            return text, False
         text = self._held + text
         found = [(at + len(stop), at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
         if found:

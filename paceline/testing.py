@@ -222,7 +222,7 @@ class ScriptedDrafter:
         tree.tokens[0] = view.tokens[-1]
         count = len(tree)
         assert count - 1 <= budget.nodes, (count, budget)
-        assert tree.depths().max() <= budget.depth, (tree, budget)
+        assert max(tree.depths()) <= budget.depth, (tree, budget)
         return Draft(tree, np.full(count, 0.5, np.float32), np.zeros(count, np.int8))
 
 

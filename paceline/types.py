@@ -22,8 +22,6 @@ Draws = Literal["shared", "chain", "tree", "greedy_tree"]
 """How a verifier wants guesses drawn: with the target's own noise, or with chance of their own and their laws kept: a
 chain, siblings without replacement, or the likeliest siblings and one drawn from the rest."""
 
-_CHAIN = np.arange(-1, 1 << 16, dtype=np.int32)  # parents of the longest chain anybody forwards
-
 
 @dataclass(frozen=True, slots=True)
 class TokenTree:
@@ -43,13 +41,11 @@ class TokenTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def depths(self) -> Ints:
-        """Return int32 [N]: the number of edges between the root and each node."""
-        if np.array_equal(self.parents, _CHAIN[: len(self.parents)]):
-            return self.parents + np.int32(1)
-        depths = np.zeros(len(self.tokens), np.int32)
-        for node in range(1, len(self.tokens)):
-            depths[node] = depths[self.parents[node]] + 1
+    def depths(self) -> list[int]:
+        """Return the number of edges between the root and each node."""
+        depths = [0]
+        for parent in self.parents[1:].tolist():
+            depths.append(depths[parent] + 1)
         return depths
 
     def children(self, node: int) -> list[int]:
@@ -309,8 +305,8 @@ class Round:
     The seconds are the round's, divided by the sequences that shared it.
     """
 
-    drafted: Ints  # int32 [depth]: nodes guessed at each depth, depth 1 first
-    accepted: Ints  # int32 [depth]: nodes kept at each depth
+    drafted: tuple[int, ...]  # nodes guessed at each depth, depth 1 first
+    accepted: tuple[int, ...]  # nodes kept at each depth
     by_source: Mapping[str, tuple[int, int]]  # name -> (drafted, accepted)
     committed: int  # tokens added, the bonus included
     censored: bool  # the round was cut by a stop or a limit, so its tail says nothing of acceptance
@@ -319,8 +315,8 @@ class Round:
     draft_seconds: float
     verify_seconds: float
     other_seconds: float
-    # By source, int32 [depth] each: whether it had guesses below what was accepted so far, and whether one was kept.
-    by_source_depth: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
+    # By source and depth, 0 or 1: whether it had guesses below what was accepted so far, and whether one was kept.
+    by_source_depth: Mapping[str, tuple[list[int], list[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

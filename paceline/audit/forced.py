@@ -47,7 +47,7 @@ class Difference:
 
 def rows_after(model: Model, prompt: Sequence[int], output: Sequence[int]) -> Iterator[Floats]:
     """Yield the target's logits float32 [V] before each output token, read through a cache of their own."""
-    text = np.array([*prompt, *output][:-1], np.int32)
+    text = [*prompt, *output][:-1]
     cache = model.new_cache(len(text) + SLACK)
     sequence = cache.open()
     first = len(prompt) - 1

@@ -79,7 +79,7 @@ def _by_depth(rounds: Iterable[Round]) -> list[list[int]]:
     for round in rounds:
         if round.censored:
             continue
-        for depth, (drafted, accepted) in enumerate(zip(round.drafted.tolist(), round.accepted.tolist(), strict=True)):
+        for depth, (drafted, accepted) in enumerate(zip(round.drafted, round.accepted, strict=True)):
             if not drafted or (depth and not round.accepted[depth - 1]):
                 break
             if depth == len(found):

@@ -8,6 +8,7 @@ Leviathan et al. 2211.17192; discounting: 2406.14066).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 from typing import Protocol
 
 import numpy as np
@@ -44,44 +45,47 @@ class Acceptance:
     """
 
     def __init__(self, prior: Sequence[float] | Probabilities, *, weight: float = 2.0, decay: float = 0.97) -> None:
-        self._prior = np.asarray(prior, np.float64)
+        self._prior = list(map(float, prior))
         self._weight, self._decay = weight, decay
-        self._tested = np.zeros(len(self._prior))
-        self._kept = np.zeros(len(self._prior))
-        self._new = np.zeros((2, len(self._prior)))
+        self._kept, self._tested = [0.0] * len(prior), [0.0] * len(prior)
+        self._new = [[0.0] * len(prior), [0.0] * len(prior)]
 
-    def rates(self, *, hope: float = 0.0, prior: Probabilities | None = None) -> Probabilities:
+    def rates(self, *, hope: float = 0.0, prior: Sequence[float] | None = None) -> Probabilities:
         """Return float64 [buckets], between 0 and 1.
 
         Args:
             hope: how many standard errors to add, so that a few wrong guesses do not silence a good source.
             prior: takes the place of what was believed at first.
         """
-        count = self._tested + self._weight
-        rates = (self._kept + self._weight * (self._prior if prior is None else prior)) / count
-        return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / count), 1.0) if hope else rates
+        weight, believed = self._weight, self._prior if prior is None else prior
+        each = zip(self._kept, self._tested, believed, strict=True)
+        rates = np.array([(kept + weight * before) / (tested + weight) for kept, tested, before in each], np.float64)
+        if hope:
+            rates += hope * np.sqrt(rates * (1 - rates) / (np.array(self._tested) + weight))
+        return np.minimum(rates, 1.0)
 
     def observe(self, bucket: int, *, kept: bool) -> None:
         """Count one guess whose parent was accepted."""
         self._tested[bucket] = self._decay * self._tested[bucket] + 1
         self._kept[bucket] = self._decay * self._kept[bucket] + kept
-        self._new[0, bucket] += kept
-        self._new[1, bucket] += 1
+        self._new[0][bucket] += kept
+        self._new[1][bucket] += 1
 
     def fade(self, factor: float) -> None:
         """Let all that was seen count for less: what is not tested any more is believed as before some day."""
-        self._tested *= factor
-        self._kept *= factor
+        self._tested = [factor * tested for tested in self._tested]
+        self._kept = [factor * kept for kept in self._kept]
 
     def gained(self) -> Probabilities:
         """See `Record`."""
-        new, self._new = self._new, np.zeros_like(self._new)
+        new = np.array(self._new)
+        self._new = [[0.0] * len(self._prior), [0.0] * len(self._prior)]
         return new
 
     def recall(self, counts: Probabilities, most: float) -> None:
         """See `Record`."""
-        if counts.shape != self._new.shape:
-            raise ValueError(f"{self._new.shape[1]} buckets have other counts than {counts.shape}")
-        right, tested = bounded(counts, most)
-        self._kept += right
-        self._tested += tested
+        if counts.shape != (2, len(self._prior)):
+            raise ValueError(f"{len(self._prior)} buckets have other counts than {counts.shape}")
+        right, tested = bounded(counts, most).tolist()
+        self._kept = list(map(add, self._kept, right))
+        self._tested = list(map(add, self._tested, tested))

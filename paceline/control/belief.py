@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from paceline.control.acceptance import bounded
 from paceline.control.numbers import median
-from paceline.types import Ints, Probabilities, Spent
+from paceline.types import Probabilities, Spent
 
 PRIOR, PRIOR_WEIGHT = 0.7, 2.0  # right so often, as if seen so often, before anything was
 DECAY = 0.98  # of an observation's weight with each that follows it
@@ -82,21 +83,20 @@ class Belief:
         """Return float64 [depth]: how likely a chain is still right at each depth; see `rates`."""
         return np.cumprod(self.rates(hope=hope), dtype=np.float64)
 
-    def observe(self, tested: Ints, kept: Ints, *, censored: bool) -> None:
+    def observe(self, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
         """Count a round's guesses by depth; of one that was cut, only those kept."""
         self._right_at *= FADE
         self._tested_at *= FADE
         last = len(self._tested_at) - 1
-        for depth in np.flatnonzero(tested).tolist():
-            right = float(kept[depth] > 0)
-            if censored and not right:
+        for depth, (was_tested, right) in enumerate(zip(tested, kept, strict=True)):
+            if not was_tested or (censored and not right):
                 continue
             at = min(depth, last)
             self._right, self._tested = DECAY * self._right + right, DECAY * self._tested + 1
             self._right_at[at] = DECAY * self._right_at[at] + right
             self._tested_at[at] = DECAY * self._tested_at[at] + 1
             self._new[:, at] += right, 1
-            self._kept_ever += int(right)
+            self._kept_ever += right
             self.tried += 1
 
     def gained(self) -> Probabilities:

@@ -39,10 +39,10 @@ class ConfidenceController:
 
     def observe(self, sequence_id: int, round: Round) -> None:
         """Raise the floor while too few guesses are kept, lower it while more are than need be."""
-        drafted = int(round.drafted.sum())
+        drafted = sum(round.drafted)
         if round.censored or round.committed == 0:
             return
         if drafted:
-            self.average = KEEP * self.average + (1 - KEEP) * int(round.accepted.sum()) / drafted
+            self.average = KEEP * self.average + (1 - KEEP) * sum(round.accepted) / drafted
         rises = drafted > 0 and self.average < self._target  # a floor under which nothing is drafted must come down
         self.floor = min(max(self.floor + (STEP if rises else -STEP), LEAST), HIGHEST)

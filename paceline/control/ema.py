@@ -29,11 +29,11 @@ class EmaController:
 
     def observe(self, sequence_id: int, round: Round) -> None:
         """Follow the share of a round's guesses that was kept; of a round that was cut, learn nothing."""
-        drafted = int(round.drafted.sum())
+        drafted = sum(round.drafted)
         if not drafted or round.censored or sequence_id not in self._state:
             return
         length, average = self._state[sequence_id]
-        average = KEEP * average + (1 - KEEP) * int(round.accepted.sum()) / drafted
+        average = KEEP * average + (1 - KEEP) * sum(round.accepted) / drafted
         length += int(average > MORE) - int(average < FEWER)
         length = max(min(length, self._most), min(1, self._most))
         self._state[sequence_id] = length, average

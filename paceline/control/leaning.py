@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.control.belief import YOUNG, Belief
-from paceline.types import Ints, Probabilities
+from paceline.types import Probabilities
 
 WEIGHT = 2.0  # observations that the others' rate is worth
 DECAY = 0.97  # of an observation's weight with each that follows it
@@ -48,11 +48,11 @@ class Leanings:
     def knows(self, sequence: int) -> bool:
         return sequence in self._counts
 
-    def observe(self, sequence: int, name: str, tested: Ints, kept: Ints, *, censored: bool) -> None:
+    def observe(self, sequence: int, name: str, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
         """Count a round's guesses of one source; of a round that was cut, only those kept."""
         right, seen = self._counts.setdefault(sequence, {}).get(name, (0.0, 0.0))
-        for is_right in (kept[tested > 0] > 0).tolist():
-            if is_right or not censored:
+        for was_tested, is_right in zip(tested, kept, strict=True):
+            if was_tested and (is_right or not censored):
                 right, seen = DECAY * right + is_right, DECAY * seen + 1
         self._counts[sequence][name] = right, seen
 

@@ -152,12 +152,12 @@ class OptimalController:
                 if not any(self._lengths.get(name, ())):
                     self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
-                self._has_news |= bool(tested.any())
+                self._has_news |= any(tested)
                 if step.sequences > 1 or self._leanings.knows(sequence_id):
                     self._leanings.observe(sequence_id, name, tested, kept, censored=round.censored)
-                step.guessed[name] = step.guessed.get(name, 0) + int(tested.any())
-                step.kept += int(kept.sum()) if name == step.probed else 0
-        drafted = int(round.drafted.sum())
+                step.guessed[name] = step.guessed.get(name, 0) + any(tested)
+                step.kept += sum(kept) if name == step.probed else 0
+        drafted = sum(round.drafted)
         self._leanings.drafted(sequence_id, drafted)
         step.drafted += drafted
         step.tokens += round.committed

@@ -70,7 +70,7 @@ class Examination:
         looked_up = [
             max(round.draft_seconds - sum(one.seconds for one in round.spent.values()), 0.0)
             for round in self.rounds["fixed"]
-            if round.drafted.size
+            if round.drafted
         ]
         beside = float(np.median(looked_up)) if looked_up else 0.0
         return max(_other([reply for _, reply in self.fixed]) - _other(self.plain) + beside, 0.0)
@@ -133,8 +133,8 @@ def count(found: Examination, rounds: Sequence[Round]) -> None:
         tested, kept = depths.copy(), depths.copy()
         tested[: len(found.tested)], kept[: len(found.kept)] = found.tested, found.kept
         for by_depth_tested, by_depth_kept in round.by_source_depth.values():
-            tested[: len(by_depth_tested)] += np.asarray(by_depth_tested) > 0
-            kept[: len(by_depth_kept)] += np.asarray(by_depth_kept) > 0
+            tested[: len(by_depth_tested)] += by_depth_tested
+            kept[: len(by_depth_kept)] += by_depth_kept
         found.tested, found.kept = tested.tolist(), kept.tolist()
 
 

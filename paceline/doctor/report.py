@@ -77,7 +77,7 @@ def predicted(rounds: Sequence[Round], costs: Costs, reading: float = 0.0) -> fl
         steps = max((spent.steps for spent in round.spent.values()), default=0)
         missed = max((spent.read for spent in round.spent.values()), default=0)
         time += costs.curve(round.rows) + steps * costs.draft_step + missed * reading
-        time += costs.overhead if round.drafted.size else 0.0
+        time += costs.overhead if round.drafted else 0.0
     return sum(round.committed for round in rounds) / time
 
 

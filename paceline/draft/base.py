@@ -113,9 +113,14 @@ def names() -> list[str]:
     return sorted(_registry)
 
 
+_ROOT, _SURE, _NOBODY = np.array([-1], np.int32), np.ones(1, np.float32), np.zeros(1, np.int8)
+for _array in (_ROOT, _SURE, _NOBODY):
+    _array.flags.writeable = False  # all empty drafts share them
+
+
 def empty_draft(view: View) -> Draft:
     """Return the draft that guesses nothing."""
-    return Draft(TokenTree.chain([int(view.tokens[-1])]), np.ones(1, np.float32), np.zeros(1, np.int8))
+    return Draft(TokenTree(view.tokens[-1:], _ROOT), _SURE, _NOBODY)
 
 
 class NoDrafter:

@@ -7,6 +7,7 @@ SpecDec++ 2405.19715). `Rates` holds what was learnt as tables, which native/dra
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,11 @@ RANKS = 2  # runners-up beside a guess
 RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
 
 
+def bin_of(confidence: float) -> int:
+    """Return the bin of a probability."""
+    return bisect_right(EDGES, confidence)
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Acceptance given that the parent was accepted, every table float64.
@@ -32,14 +38,9 @@ class Rates:
     it, the last column for a chain's first; `beside` [RANKS, BINS] of the runners-up of a guess.
     """
 
-    edges: Probabilities
     kept: Probabilities
     ahead: Probabilities
     beside: Probabilities
-
-    def bin(self, confidence: float) -> int:
-        """Return the bin of a probability."""
-        return int(np.searchsorted(self.edges, confidence, side="right"))
 
     def pays(self, count: int, survival: float, bin: int, price: Probabilities | None, step: float, limit: int) -> bool:
         """Tell whether a chain of `count` guesses should go on, to any length up to `limit`.
@@ -87,25 +88,23 @@ class Confidence:
     def rates(self) -> Rates:
         """Return what is known by now."""
         if self._rates is None:
-            kept, ahead = self._kept.rates(), self._ahead.rates()
+            kept, ahead = self._kept.rates().tolist(), self._ahead.rates().tolist()
             self._rates = Rates(
-                np.array(EDGES),
-                self._kept_at.rates(prior=np.tile(kept, DEPTHS)).reshape(DEPTHS, BINS),
-                self._ahead_at.rates(prior=np.tile(ahead, DEPTHS)).reshape(DEPTHS, BINS + 1),
+                self._kept_at.rates(prior=kept * DEPTHS).reshape(DEPTHS, BINS),
+                self._ahead_at.rates(prior=ahead * DEPTHS).reshape(DEPTHS, BINS + 1),
                 self._beside.rates().reshape(RANKS, BINS),
             )
         return self._rates
 
     def observe(self, guesses: Guesses, tokens: Sequence[int]) -> None:
         """Count a chain against the tokens that were committed, up to the first that differs."""
-        rates, last = self.rates(), BINS
-        self._rates = None
+        self._rates, last = None, BINS
         self._kept_at.fade(FADE)  # a depth given up for bad is thought to be like the others again
         self._ahead_at.fade(FADE)
         for depth, (guess, confidence, others, token) in enumerate(
             zip(guesses.tokens, guesses.confidences, guesses.beside, tokens, strict=False)
         ):
-            row, bin, is_kept = min(depth, DEPTHS - 1), rates.bin(confidence), guess == token
+            row, bin, is_kept = min(depth, DEPTHS - 1), bin_of(confidence), guess == token
             self._kept.observe(bin, kept=is_kept)
             self._kept_at.observe(row * BINS + bin, kept=is_kept)
             self._ahead.observe(last, kept=is_kept)

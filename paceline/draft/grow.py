@@ -8,6 +8,7 @@ EAGLE-2 2406.16858), and the best n weighs their sum against the price of verify
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,10 @@ from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree
 
 def values(draft: Draft) -> Probabilities:
     """Return float64 [N]: how likely each node is to be accepted, its ancestors included; 1 for the root."""
-    found = np.ones(len(draft.tree))
-    for node in range(1, len(found)):
-        found[node] = found[draft.tree.parents[node]] * float(draft.guess[node])
-    return found
+    found = [1.0]
+    for parent, guess in zip(draft.tree.parents[1:].tolist(), draft.guess[1:].tolist(), strict=True):
+        found.append(found[parent] * guess)
+    return np.array(found)
 
 
 def rivals(draft: Draft) -> Floats:
@@ -40,19 +41,19 @@ def rivals(draft: Draft) -> Floats:
     return found
 
 
-def worth(sorted_values: Probabilities, price: Probabilities | None) -> tuple[int, float]:
+def worth(sorted_values: Sequence[float] | Probabilities, price: Probabilities | None) -> tuple[int, float]:
     """Return how many of the most valuable nodes to keep, and what that gains in expected tokens.
 
     Args:
-        sorted_values: float64 [n], best first.
+        sorted_values: n of them, best first.
         price: float64 [at least n + 1], that of verifying so many nodes; `None` keeps all.
     """
-    gains = np.concatenate([[0.0], np.cumsum(sorted_values)])
+    sums = [0.0, *map(float, accumulate(sorted_values))]
     if price is None:
-        return len(sorted_values), float(gains[-1])
-    gains = gains[: len(price)] - price[: len(gains)]
-    best = int(gains.argmax())
-    return best, float(gains[best])
+        return len(sorted_values), sums[-1]
+    gains = [gain - cost for gain, cost in zip(sums, price.tolist(), strict=False)]
+    best = gains.index(max(gains))
+    return best, gains[best]
 
 
 def prune(draft: Draft, budget: Budget) -> Draft:
@@ -62,14 +63,11 @@ def prune(draft: Draft, budget: Budget) -> Draft:
     """
     if draft.drawn is not None:
         return _prune_around(draft, budget, draft.drawn)
-    depths = draft.tree.depths()
-    value = values(draft)
-    order = np.argsort(-value[1:], kind="stable") + 1  # stable: a parent comes before its equally valued child
-    order = order[depths[order] <= budget.depth][: budget.nodes]
-    count, _ = worth(value[order], budget.price)
-    if count == draft.drafted:
-        return draft
-    return subtree(draft, np.sort(order[:count]))
+    value, depths = values(draft).tolist(), draft.tree.depths()
+    within = [node for node in range(1, len(value)) if depths[node] <= budget.depth]
+    best = sorted(within, key=lambda node: -value[node])[: budget.nodes]  # a parent before its equally valued child
+    count, _ = worth([value[node] for node in best], budget.price)
+    return draft if count == draft.drafted else subtree(draft, sorted(best[:count]))
 
 
 def _prune_around(draft: Draft, budget: Budget, drawn: npt.NDArray[np.bool_]) -> Draft:
@@ -78,7 +76,7 @@ def _prune_around(draft: Draft, budget: Budget, drawn: npt.NDArray[np.bool_]) ->
     for node in range(len(stays) - 1, 0, -1):
         stays[draft.tree.parents[node]] |= stays[node]
     stays[0] = False
-    value, depths, count = values(draft), draft.tree.depths(), int(stays.sum())
+    value, depths, count = values(draft), np.array(draft.tree.depths()), int(stays.sum())
     order = np.argsort(-value[1:], kind="stable") + 1
     order = order[~stays[order] & (depths[order] <= budget.depth)][: max(budget.nodes - count, 0)]
     price = budget.price
@@ -86,19 +84,18 @@ def _prune_around(draft: Draft, budget: Budget, drawn: npt.NDArray[np.bool_]) ->
         price = price[min(count, len(price) - 1) :]
         price = price - price[0]
     kept, _ = worth(value[order], price)
-    return subtree(draft, np.sort(np.concatenate([np.flatnonzero(stays), order[:kept]])))
+    return subtree(draft, sorted([*np.flatnonzero(stays).tolist(), *order[:kept].tolist()]))
 
 
-def subtree(draft: Draft, nodes: npt.NDArray[np.int64]) -> Draft:
+def subtree(draft: Draft, nodes: Sequence[int]) -> Draft:
     """Return the draft of the root and `nodes`, ascending, every one with its parent."""
-    kept = np.concatenate([[0], nodes]).astype(np.int64)
-    new = np.full(len(draft.tree), -1, np.int32)
-    new[kept] = np.arange(len(kept), dtype=np.int32)
-    parents = draft.tree.parents[kept]
-    parents = np.where(parents >= 0, new[parents], -1).astype(np.int32)
-    laws = {int(new[node]): law for node, law in draft.laws.items() if new[node] >= 0}
+    kept = [0, *nodes]
+    place = {node: i for i, node in enumerate(kept)}
+    parents = draft.tree.parents.tolist()
+    tree = TokenTree(draft.tree.tokens[kept], np.array([-1, *(place[parents[node]] for node in nodes)], np.int32))
+    laws = {place[node]: law for node, law in draft.laws.items() if node in place}
     drawn = None if draft.drawn is None else draft.drawn[kept]
-    return Draft(TokenTree(draft.tree.tokens[kept], parents), draft.guess[kept], draft.source[kept], laws, drawn)
+    return Draft(tree, draft.guess[kept], draft.source[kept], laws, drawn)
 
 
 def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, npt.NDArray[np.bool_]]:

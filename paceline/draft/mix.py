@@ -184,7 +184,7 @@ class MixDrafter:
     def _learn(self, m: int, own: Draft, verified: Verified) -> None:
         self._expected[m].fade(FADE)
         path = own.tree.follow(verified.tokens)
-        for depth in range(min(len(path) + 1, len(verified.tokens), int(own.tree.depths().max()))):
+        for depth in range(min(len(path) + 1, len(verified.tokens), max(own.tree.depths()))):
             self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))
 
 

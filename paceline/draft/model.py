@@ -13,12 +13,13 @@ import logging
 import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from itertools import takewhile
 from time import perf_counter
 
 import numpy as np
 
 from paceline.draft.base import empty_draft, named
-from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses
+from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses, bin_of
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
 from paceline.draft.head import Head
@@ -102,14 +103,14 @@ class ModelDrafter:
         children: list[list[Children]] = [[] for _ in views]
         found = self._run(jobs, budgets, children)
         steps = max(guesses.steps for guesses in found.values())
-        drafts = [empty_draft(view) for view in views]
+        drafts = dict[int, Draft]()
         for i, guesses in found.items():
             self._states[views[i].id].guesses = guesses
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
         missed = max(len(job.feed) for job in jobs.values()) - 1
         self.spent = {self.name: Spent(steps, perf_counter() - started, missed if missed >= LAG else 0)}
-        return drafts
+        return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth and confidence, runners-up included."""
@@ -136,7 +137,7 @@ class ModelDrafter:
             return None
         try:
             state = self._read(view, limit)
-            feed = view.tokens[state.start + self.cache.length(state.cache) :]
+            feed = view.tokens[state.start + self.cache.length(state.cache) :].tolist()
             self.cache.extend(state.cache, len(feed) + limit - 1)
         except ContextOverflow:  # others hold the room: this one goes without a guess
             return None
@@ -146,8 +147,8 @@ class ModelDrafter:
         """Read a prompt before it is drafted for, so that its first round waits for a step only."""
         with contextlib.suppress(ContextOverflow):
             state = self._read(view, min(budget.depth, self.context // 2))
-            rest = view.tokens[state.start + self.cache.length(state.cache) : -1]
-            if len(rest):
+            rest = view.tokens[state.start + self.cache.length(state.cache) : -1].tolist()
+            if rest:
                 _, seconds = extend(self.model, self.cache, [state.cache], [rest], wanted=0)
                 self.forward_seconds += seconds
 
@@ -162,15 +163,14 @@ class ModelDrafter:
         first = min(max(cached - len(state.guesses.tokens), 0), len(tokens) - 1)
         if self.head is not None:
             self.head.absorb(tokens[first:])
-        known = np.asarray(self.cache.tail(state.cache, first), np.int32)
-        committed = tokens[first : len(tokens) - 1]
-        shared = min(len(known), len(committed))
-        differs = np.flatnonzero(known[:shared] != committed[:shared])
-        self.cache.crop(state.cache, first + (int(differs[0]) if len(differs) else shared))
+        both = zip(self.cache.tail(state.cache, first), tokens[first:-1].tolist(), strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        self.cache.crop(state.cache, first + shared)
         state.guesses = Guesses()
         while len(tokens) - 1 - self.cache.length(state.cache) > CHUNK:
             start = self.cache.length(state.cache)
-            _, seconds = extend(self.model, self.cache, [state.cache], [tokens[start : start + CHUNK]], wanted=0)
+            part = tokens[start : start + CHUNK].tolist()
+            _, seconds = extend(self.model, self.cache, [state.cache], [part], wanted=0)
             self.forward_seconds += seconds
         return state
 
@@ -225,13 +225,13 @@ class ModelDrafter:
 
     def _draft(self, view: View, budget: Budget, guesses: Guesses, children: list[Children]) -> Draft:
         rates, count = self.confidence.rates(), len(guesses.tokens)
-        bins = [rates.bin(confidence) for confidence in guesses.confidences]
+        bins = [bin_of(confidence) for confidence in guesses.confidences]
         tokens, parents = [int(view.tokens[-1]), *guesses.tokens], list(range(-1, count))
         guess = [1.0, *(float(rates.kept[min(i, DEPTHS - 1), bin]) for i, bin in enumerate(bins))]
         for depth, (bin, others) in enumerate(zip(bins, guesses.beside, strict=True)):
             tokens += others
             parents += [depth] * len(others)
-            guess += rates.beside[: len(others), bin].tolist()
+            guess += [float(rates.beside[rank, bin]) for rank in range(len(others))]
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
         draft = Draft(tree, np.array(guess, np.float32), np.zeros(len(tokens), np.int8))
         if self.draws == "shared":

@@ -9,20 +9,21 @@ guess.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from paceline.draft.chain import BINS, DEPTHS, RANKS, Guesses, Rates
+from paceline.draft.chain import BINS, DEPTHS, EDGES, RANKS, Guesses, Rates, bin_of
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
 from paceline.sample.draw import draw
-from paceline.types import Floats, Ints, Probabilities, SamplingParams, TokenTree, View
+from paceline.types import Floats, Probabilities, SamplingParams, TokenTree, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Job:
 
     view: View
     cache: int
-    feed: Ints
+    feed: list[int]
     limit: int
     price: Probabilities | None = None
     step: float = 0.0
@@ -57,11 +58,13 @@ Pick = Callable[[Row, Job, Guesses, Progress, Rates], None]
 """Add a guess, its confidence and its runners-up; raises NumericalError when nothing can be drawn."""
 
 
+_KNOWN = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "stop", "ignore_eos", "logprobs")
+_FOREIGN = [setting for setting in fields(SamplingParams) if setting.name not in _KNOWN]
+
+
 def is_native(params: SamplingParams) -> bool:
     """Tell whether the native loop knows everything these settings ask of a draw."""
-    known = SamplingParams(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-    elsewhere = {name: getattr(params, name) for name in ("max_tokens", "stop", "ignore_eos", "logprobs")}
-    return params == replace(known, **elsewhere)
+    return all(getattr(params, other.name) == other.default for other in _FOREIGN)
 
 
 def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> tuple[list[Guesses], float]:
@@ -73,13 +76,13 @@ def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) 
         wishes.append((*law, len(job.view.tokens), job.limit, price, job.step))
     caches = [job.cache for job in jobs]
     lengths = np.array([cache.length(handle) for handle in caches], np.int32)
-    starts = np.cumsum([0, *(len(job.feed) for job in jobs)], dtype=np.int32)
-    feed = np.concatenate([job.feed for job in jobs]).astype(np.int32, copy=False)
-    tables = (rates.edges, rates.kept, rates.ahead, rates.beside)
+    starts = np.array([0, *accumulate(len(job.feed) for job in jobs)], np.int32)
+    feed = np.array([token for job in jobs for token in job.feed], np.int32)
+    tables = (np.array(EDGES), rates.kept, rates.ahead, rates.beside)
     got, seconds = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
     found = [Guesses(*one) for one in got]
     for job, guesses in zip(jobs, found, strict=True):
-        forwarded = [*job.feed.tolist(), *guesses.tokens[: guesses.steps - 1]]
+        forwarded = [*job.feed, *guesses.tokens[: guesses.steps - 1]]
         cache.commit(job.cache, range(len(forwarded)), forwarded)
     return found, seconds
 
@@ -103,7 +106,7 @@ def run_plain(
     stand = [Progress() for _ in jobs]
     active, seconds = list(range(len(jobs))), 0.0
     while active:
-        feeds = [jobs[i].feed if not found[i].steps else np.array(found[i].tokens[-1:], np.int32) for i in active]
+        feeds = [found[i].tokens[-1:] if found[i].steps else jobs[i].feed for i in active]
         logits, took = extend(model, cache, [jobs[i].cache for i in active], feeds, wanted=1)
         seconds += took
         left = []
@@ -115,7 +118,7 @@ def run_plain(
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
                 continue
             depth = min(len(guesses.tokens), DEPTHS) - 1
-            progress.bin = rates.bin(guesses.confidences[-1])
+            progress.bin = bin_of(guesses.confidences[-1])
             progress.survival *= float(rates.kept[depth, progress.bin])
             if len(guesses.tokens) < job.limit and rates.pays(
                 len(guesses.tokens), progress.survival, progress.bin, job.price, job.step, job.limit
@@ -126,7 +129,7 @@ def run_plain(
 
 
 def extend(
-    model: Model, cache: PagedCache, caches: Sequence[int], feeds: Sequence[Ints], *, wanted: int
+    model: Model, cache: PagedCache, caches: Sequence[int], feeds: Sequence[list[int]], *, wanted: int
 ) -> tuple[Floats, float]:
     """Forward and commit tokens of several sequences; return the last `wanted` rows of each and the seconds it took."""
     trees = [TokenTree.chain(feed) for feed in feeds]
@@ -135,7 +138,7 @@ def extend(
     logits = model.forward(batch, cache).logits
     seconds = perf_counter() - started
     for handle, feed in zip(caches, feeds, strict=True):
-        cache.commit(handle, range(len(feed)), feed.tolist())
+        cache.commit(handle, range(len(feed)), feed)
     return logits, seconds
 
 
@@ -143,7 +146,7 @@ def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates:
     """Draw with the target's own noise; runners-up are the next best of the same race (2408.07978, 2506.05632)."""
     token = draw(row.whole, job.view, guesses.tokens)
     confidence = probability(row.own, float(row.whole[token]), job.view.params)
-    bin = rates.bin(confidence)
+    bin = bin_of(confidence)
     least = np.inf if job.price is None else float(np.diff(job.price).min(initial=np.inf))
     others, left = list[int](), row.whole
     for rank in range(RANKS):

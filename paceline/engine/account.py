@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from paceline.engine.batch import Part
-from paceline.types import Draft, Event, Ints, Round, Spent, Verdict
+from paceline.types import Draft, Event, Round, Spent, Verdict
 
 
 def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -27,41 +25,35 @@ def round_of(
     seconds: tuple[float, float, float],
 ) -> Round:
     """Return what a round did to one sequence; `seconds` are those of drafting, of the target, and the rest."""
-    drafted = accepted = np.zeros(0, np.int32)
+    drafted = accepted = tuple[int, ...]()
     by_source: dict[str, tuple[int, int]] = {}
-    by_depth: dict[str, tuple[Ints, Ints]] = {}
+    by_depth: dict[str, tuple[list[int], list[int]]] = {}
     if verdict is not None:
-        drafted = np.bincount(share.draft.tree.depths(), minlength=1)[1:].astype(np.int32)
-        accepted = np.zeros_like(drafted)
-        accepted[: len(verdict.nodes)] = 1
-        guessed, kept = share.draft.source[1:], share.draft.source[list(verdict.nodes)]
-        by_source = {
-            name: (int((guessed == i).sum()), int((kept == i).sum()))
-            for i, name in enumerate(names)
-            if (guessed == i).any()
-        }
+        depths, sources = share.draft.tree.depths(), share.draft.source.tolist()
+        deepest, guessed, kept = max(depths), sources[1:], [sources[node] for node in verdict.nodes]
+        drafted = tuple(depths.count(depth) for depth in range(1, deepest + 1))
+        accepted = tuple(int(depth < len(kept)) for depth in range(deepest))
+        by_source = {names[i]: (guessed.count(i), kept.count(i)) for i in sorted({*guessed})}
         by_depth = outcomes(share.draft, verdict, names)
     is_cut = event.finish_reason is not None
     return Round(drafted, accepted, by_source, len(event.tokens), is_cut, rows, spent, *seconds, by_depth)
 
 
-def outcomes(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[Ints, Ints]]:
-    """Return, by source, int32 [depth] of 0 and 1: where the target's choice was put to its guesses, and where it fell
+def outcomes(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[list[int], list[int]]]:
+    """Return, by source and depth, 0 or 1: where the target's choice was put to its guesses, and where it fell
     on one of them. A guess below a refused one was never put to the test.
     """
     kept = verdict.nodes
     place = {node: depth for depth, node in enumerate((0, *kept))}
     sources = draft.source.tolist()
-    found: dict[str, tuple[Ints, Ints]] = {}
+    found: dict[str, tuple[list[int], list[int]]] = {}
     for node, parent in enumerate(draft.tree.parents.tolist()):
         depth = place.get(parent)
         if depth is not None:
-            pair = found.setdefault(
-                names[sources[node]], (np.zeros(len(kept) + 1, np.int32), np.zeros(len(kept) + 1, np.int32))
-            )
-            pair[0][depth] = 1
+            tested, right = found.setdefault(names[sources[node]], ([0] * (len(kept) + 1), [0] * (len(kept) + 1)))
+            tested[depth] = 1
             if depth < len(kept) and kept[depth] == node:
-                pair[1][depth] = 1
+                right[depth] = 1
     return found
 
 
@@ -87,12 +79,12 @@ class Tally:
         if round.committed == 0:
             return
         self.rounds += 1
-        self.drafted_tokens += int(round.drafted.sum())
-        self.accepted_tokens += int(round.accepted.sum())
+        self.drafted_tokens += sum(round.drafted)
+        self.accepted_tokens += sum(round.accepted)
         self.committed_tokens += round.committed
         missing = len(round.accepted) - len(self.accepted_per_position)
         self.accepted_per_position.extend([0] * max(missing, 0))
-        for depth, count in enumerate(round.accepted.tolist()):
+        for depth, count in enumerate(round.accepted):
             self.accepted_per_position[depth] += count
         for name, (drafted, accepted) in round.by_source.items():
             sums = self.by_source.setdefault(name, {"drafted": 0, "accepted": 0})

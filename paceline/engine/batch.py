@@ -58,22 +58,22 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int, names: tuple[str, ..
     if len(drafts) != len(views):
         raise UsageError(f"{who} must propose one draft per sequence, got `{len(drafts)}` for {len(views)}")
     for draft, view in zip(drafts, views, strict=True):
-        tokens, parents = draft.tree.tokens, draft.tree.parents
+        tokens, parents, sources = draft.tree.tokens.tolist(), draft.tree.parents.tolist(), draft.source.tolist()
         count = len(tokens)
         if not count or tokens[0] != view.tokens[-1] or parents[0] != -1:
             raise UsageError(f"{who} must put the sequence's last token at the root, got `{tokens[:1]}`")
-        if not len(parents) == len(draft.guess) == len(draft.source) == count:
+        if not len(parents) == len(draft.guess) == len(sources) == count:
             raise UsageError(f"{who} must give each of its {count} nodes a parent, a guess and a source")
         if count == 1:
             continue
         if count > MOST_NODES + 1:
             raise UsageError(f"{who} must propose at most {MOST_NODES} nodes, got `{count - 1}`")
-        if tokens.min() < 0 or tokens.max() >= vocab:
-            raise UsageError(f"{who} must propose tokens from 0 to {vocab - 1}, got `{tokens.tolist()}`")
-        if (parents[1:] < 0).any() or (parents[1:] >= np.arange(1, count)).any():
-            raise UsageError(f"{who} must put parents before their children, got `{parents.tolist()}`")
-        if draft.source.min() < 0 or draft.source.max() >= len(names):
-            raise UsageError(f"{who} must name one of its own sources for each node, got `{draft.source.tolist()}`")
+        if min(tokens) < 0 or max(tokens) >= vocab:
+            raise UsageError(f"{who} must propose tokens from 0 to {vocab - 1}, got `{tokens}`")
+        if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
+            raise UsageError(f"{who} must put parents before their children, got `{parents}`")
+        if min(sources) < 0 or max(sources) >= len(names):
+            raise UsageError(f"{who} must name one of its own sources for each node, got `{sources}`")
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

@@ -36,6 +36,8 @@ class Sequence:
         self.is_cut = False  # the text ends inside a character, shown as U+FFFD
         self._tokens = np.empty(self.limit, np.int32)
         self._tokens[: self.prompt_length] = request.prompt
+        self._shown = self._tokens.view()
+        self._shown.flags.writeable = False
         self._length = self.prompt_length
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
@@ -49,9 +51,7 @@ class Sequence:
     @property
     def tokens(self) -> Ints:
         """int32 [n], a view nobody can write to: prompt and output, the last committed token included."""
-        tokens = self._tokens[: self._length]
-        tokens.flags.writeable = False
-        return tokens
+        return self._shown[: self._length]
 
     @property
     def output(self) -> list[int]:

@@ -75,7 +75,8 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
     if len(sequence) - cache.length(sequence.cache) > 1:
         return replace(budget, nodes=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
-    return replace(budget, nodes=min(budget.nodes, MOST_NODES) if room else 0, depth=min(budget.depth, room))
+    nodes, depth = min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room)
+    return Budget(nodes, depth, budget.price, budget.step, budget.plain)
 
 
 def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[Event, Verdict | None]]:
@@ -109,7 +110,8 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     except NumericalError as error:
         end(parts, sequence)
         return Event(sequence.id, (), "", finish_reason="error", error=error), None
-    accepted = [int(share.draft.tree.tokens[node]) for node in verdict.nodes]
+    guesses = share.draft.tree.tokens.tolist()
+    accepted = [guesses[node] for node in verdict.nodes]
     kept, text = sequence.append([*accepted, verdict.bonus])
     nodes = [share.pending - 1 + node for node in verdict.nodes[: kept - 1]]
     parts.cache.commit(sequence.cache, pending + nodes, known + accepted[: kept - 1])

@@ -12,7 +12,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -125,13 +124,14 @@ class PagedCache:
         entry = self._entries[sequence]
         start = len(entry.tokens)
         assert len(nodes) == len(tokens), (nodes, tokens)
-        assert all(a < b for a, b in pairwise(nodes)), nodes
+        assert sorted({*nodes}) == [*nodes], nodes
         assert not nodes or start + nodes[-1] < len(entry.pages) * PAGE, (nodes, len(entry.pages))
-        moves = [(start + node, start + i) for i, node in enumerate(nodes) if node != i]
-        if moves:
-            slots = np.array([[self._slot(entry, a), self._slot(entry, b)] for a, b in moves], np.int64)
-            self.store.copy_tokens(np.ascontiguousarray(slots[:, 0]), np.ascontiguousarray(slots[:, 1]))
-        entry.tokens.extend(int(token) for token in tokens)
+        moved = [i for i, node in enumerate(nodes) if node != i]
+        if moved:
+            source = [self._slot(entry, start + nodes[i]) for i in moved]
+            to = [self._slot(entry, start + i) for i in moved]
+            self.store.copy_tokens(np.array(source, np.int64), np.array(to, np.int64))
+        entry.tokens.extend(map(int, tokens))
         self._index_full_pages(entry)
         self._trim(entry)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from itertools import accumulate, chain
 
 import numpy as np
 
 from paceline.model.cache import PagedCache
-from paceline.types import Batch, TokenTree
+from paceline.types import Batch, Ints, TokenTree
 
 CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
 SLACK = 128  # tokens of cache room a sequence needs beyond its text, for the tree in flight and a page begun for it
@@ -23,15 +25,17 @@ def flatten(cache: PagedCache, sequences: Seq[int], trees: Seq[TokenTree], wante
     for sequence, tree in zip(sequences, trees, strict=True):
         cache.extend(sequence, len(tree))
     lengths = [cache.length(sequence) for sequence in sequences]
-    starts = np.cumsum([0, *(len(tree) for tree in trees)]).astype(np.int32)
-    positions = [tree.depths() + length for tree, length in zip(trees, lengths, strict=True)]
-    rows = [np.arange(end - count, end) for end, count in zip(starts[1:], wanted, strict=True)]
+    ends = list(accumulate(map(len, trees)))
     return Batch(
-        tokens=np.concatenate([tree.tokens for tree in trees]).astype(np.int32, copy=False),
-        positions=np.concatenate(positions).astype(np.int32, copy=False),
-        parents=np.concatenate([tree.parents for tree in trees]).astype(np.int32, copy=False),
-        starts=starts,
-        wanted=np.concatenate(rows).astype(np.int32, copy=False),
+        tokens=_ints(tree.tokens.tolist() for tree in trees),
+        positions=_ints([length + d for d in tree.depths()] for tree, length in zip(trees, lengths, strict=True)),
+        parents=_ints(tree.parents.tolist() for tree in trees),
+        starts=_ints([[0], ends]),
+        wanted=_ints(range(end - count, end) for end, count in zip(ends, wanted, strict=True)),
         tables=cache.table(sequences),
-        lengths=np.asarray(lengths, np.int32),
+        lengths=_ints([lengths]),
     )
+
+
+def _ints(parts: Iterable[Iterable[int]]) -> Ints:
+    return np.array([*chain.from_iterable(parts)], np.int32)

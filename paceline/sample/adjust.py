@@ -17,7 +17,7 @@ from paceline.types import Edits, Floats, Ints, View
 def is_adjusted(view: View, path: Ints | Sequence[int]) -> bool:
     """Tell whether anything but a processor changes the logits behind this path."""
     edits = edits_of(view)
-    return view.params.is_penalised or not edits.is_empty or bool(len(ends_banned(view, path)))
+    return view.params.is_penalised or not edits.is_empty or (_is_early(view, path) and bool(view.ends))
 
 
 def edits_of(view: View) -> Edits:
@@ -27,9 +27,11 @@ def edits_of(view: View) -> Edits:
 
 def ends_banned(view: View, path: Ints | Sequence[int]) -> Ints:
     """Return int32 [e]: the tokens that would end the reply before it has its `min_tokens`."""
-    written = len(view.tokens) - view.prompt_length + len(path)
-    early = written < view.params.min_tokens
-    return np.array(sorted(view.ends) if early else [], np.int32)
+    return np.array(sorted(view.ends) if _is_early(view, path) else [], np.int32)
+
+
+def _is_early(view: View, path: Ints | Sequence[int]) -> bool:
+    return len(view.tokens) - view.prompt_length + len(path) < view.params.min_tokens
 
 
 def adjust(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:

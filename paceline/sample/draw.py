@@ -6,8 +6,7 @@ sampled output the same with speculation on or off (Daliri et al. 2408.07978).
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,19 +30,23 @@ def draw(logits: Floats, view: View, path: Ints | Sequence[int] = (), *, peaks: 
     """
     p, position = view.params, len(view.tokens) + len(path)
     row = adjust_fast(logits, view, path)
-    with _told(position, is_adjusted=row is not logits):
-        known = peaks if row is logits else None
-        law = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+    known = peaks if row is logits else None
+    law = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+    try:
         return int(native().draw(row, *law, p.seed, position, known))
+    except ValueError as error:
+        raise _undrawn(error, position, is_adjusted=row is not logits) from error
 
 
 def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     """Do what `law` does, in the native code, but for the order of the ids; raises what `draw` raises."""
     p, row = view.params, adjust_fast(logits, view, path)
-    with _told(len(view.tokens) + len(path), is_adjusted=row is not logits):
-        is_cut = p.top_k > 0 or p.top_p < 1 or p.typical_p < 1 or p.min_p > 0
-        temperature = p.temperature if is_cut else 0.0  # then the one best says that the row is sound
+    is_cut = p.top_k > 0 or p.top_p < 1 or p.typical_p < 1 or p.min_p > 0
+    temperature = p.temperature if is_cut else 0.0  # then the one best says that the row is sound
+    try:
         ids = native().kept(row, temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+    except ValueError as error:
+        raise _undrawn(error, len(view.tokens) + len(path), is_adjusted=row is not logits) from error
     if p.is_greedy:
         return Law(ids, np.zeros(1))
     if not is_cut:
@@ -53,18 +56,14 @@ def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law
     return Law(ids, scores)
 
 
-@contextlib.contextmanager
-def _told(position: int, *, is_adjusted: bool) -> Iterator[None]:
+def _undrawn(error: ValueError, position: int, *, is_adjusted: bool) -> NumericalError:
     """Say which token a row was for that nothing can be drawn from."""
-    try:
-        yield
-    except ValueError as error:
-        raise NumericalError(
-            f"token {position} cannot be drawn: {error}",
-            hint="allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens and logits_processors"
-            if is_adjusted
-            else "the model file may be damaged; try another quantisation of it",
-        ) from error
+    return NumericalError(
+        f"token {position} cannot be drawn: {error}",
+        hint="allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens and logits_processors"
+        if is_adjusted
+        else "the model file may be damaged; try another quantisation of it",
+    )
 
 
 def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:

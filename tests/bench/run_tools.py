@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from types import SimpleNamespace as Space
 
-import numpy as np
-
 from paceline.bench.ways import Played, Way
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
@@ -110,8 +108,9 @@ def completion(tokens, rate=10.0):
 
 
 def round_of(drafted, accepted, *, committed=1, censored=False, rows=1, by_source=None, spent=None, verify=0.25):
-    numbers = np.asarray(drafted, np.int32), np.asarray(accepted, np.int32)
-    return Round(*numbers, by_source or {}, committed, censored, rows, spent or {}, 0.0, verify, 0.0)
+    return Round(
+        tuple(drafted), tuple(accepted), by_source or {}, committed, censored, rows, spent or {}, 0.0, verify, 0.0
+    )
 
 
 @dataclass

@@ -75,8 +75,8 @@ class Simulated:
             for i, (count, by_source) in enumerate(drafts):
                 kept, by_depth = self.verify(count, by_source, views[i].id)
                 round = Round(
-                    np.ones(count, np.int32),
-                    (np.arange(count) < kept).astype(np.int32),
+                    (1,) * count,
+                    tuple(int(depth < kept) for depth in range(count)),
                     {},
                     kept + 1,
                     False,
@@ -131,8 +131,7 @@ class Simulated:
             alpha = next(s for s in self.sources if s.name == name).right(sequence)
             while kept < nodes and self.chance.random() < alpha(kept):
                 kept += 1
-            depth = np.arange(kept + 1)
-            by_depth[name] = (depth < nodes).astype(np.int32), (depth < kept).astype(np.int32)
+            by_depth[name] = [int(d < nodes) for d in range(kept + 1)], [int(d < kept) for d in range(kept + 1)]
         return kept, by_depth
 
 

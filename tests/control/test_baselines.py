@@ -15,8 +15,8 @@ def view(id=0, position=0):
 
 
 def round_of(drafted, kept, *, censored=False):
-    accepted = (np.arange(drafted) < kept).astype(np.int32)
-    return Round(np.ones(drafted, np.int32), accepted, {}, kept + 1, censored, drafted + 1, {}, 0.0, 0.02, 0.0)
+    accepted = tuple(int(depth < kept) for depth in range(drafted))
+    return Round((1,) * drafted, accepted, {}, kept + 1, censored, drafted + 1, {}, 0.0, 0.02, 0.0)
 
 
 def test_ema_goes_up_over_eight_tenths_and_down_under_six():

@@ -237,6 +237,5 @@ def test_sequences_that_come_and_go_are_answered_in_order():
         views = [View(i, np.zeros(9, np.int32), SamplingParams()) for i in names]
         budgets = controller.budgets(views, Load(len(names), 0))
         assert len(budgets) == len(names)
-        empty = np.zeros(0, np.int32)
         for view in views:
-            controller.observe(view.id, Round(empty, empty, {}, 1, False, len(names), {}, 0.0, PLAIN, 0.0))
+            controller.observe(view.id, Round((), (), {}, 1, False, len(names), {}, 0.0, PLAIN, 0.0))

@@ -245,7 +245,7 @@ def test_the_reason_carries_the_numbers():
 
 
 def hostile(seconds, *, censored=False, rows=3, spent=math.nan):
-    one, zero = np.ones(2, np.int32), np.zeros(2, np.int32)
+    one, zero = (1, 1), (0, 0)
     return Round(
         one, zero, {}, 1, censored, rows, {"m": Spent(2, spent)}, *seconds, {"m": (one, zero), "else": (one, one)}
     )

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from paceline.cli.main import run
@@ -21,11 +20,11 @@ from paceline.types import Round, Spent
 
 
 def round_of(drafted, kept, rows=None, steps=0):
-    tested = np.array([1] * min(kept + 1, drafted), np.int32)
-    right = np.array([1] * kept + [0] * (len(tested) - kept), np.int32)
+    tested = [1] * min(kept + 1, drafted)
+    right = [1] * kept + [0] * (len(tested) - kept)
     return Round(
-        np.ones(drafted, np.int32),
-        np.array([1] * kept + [0] * (drafted - kept), np.int32),
+        (1,) * drafted,
+        (1,) * kept + (0,) * (drafted - kept),
         {"m": (drafted, kept)},
         kept + 1,
         False,

@@ -52,7 +52,7 @@ def test_depth_and_nodes_are_limits():
     for nodes, depth in itertools.product((0, 1, 3), (0, 1, 2)):
         kept = prune(draft, Budget(nodes, depth))
         assert kept.drafted <= nodes
-        assert kept.tree.depths().max() <= depth
+        assert max(kept.tree.depths()) <= depth
 
 
 def paths(draft):
@@ -100,7 +100,7 @@ def test_drawn_nodes_stay_apart_and_stay():
 
 def test_a_subtree_keeps_laws_and_flags_of_its_nodes():
     draft = random_draft(1)
-    kept = subtree(draft, np.array([1, 2]) if draft.tree.parents[2] in (0, 1) else np.array([1]))
+    kept = subtree(draft, [1, 2] if draft.tree.parents[2] in (0, 1) else [1])
     assert kept.tree.tokens[1] == draft.tree.tokens[1]
     assert kept.laws == {}
 

@@ -7,7 +7,7 @@ import pytest
 from tiny import VOCAB, text, tiny
 
 from paceline.draft import steps
-from paceline.draft.chain import BINS, DEPTHS, EDGES, RANKS, Confidence, Guesses
+from paceline.draft.chain import BINS, DEPTHS, EDGES, RANKS, Confidence, Guesses, bin_of
 from paceline.draft.head import Head
 from paceline.draft.model import ModelDrafter
 from paceline.draft.steps import probability
@@ -57,7 +57,7 @@ def play(seed, one, other, *, rounds=14):
         for view, a, b in zip(views, one.propose(views, budgets), other.propose(views, budgets), strict=True):
             same(a, b)
             guessed += a.drafted
-            siblings += a.drafted - int(a.tree.depths().max())
+            siblings += a.drafted - max(a.tree.depths())
             tokens = [int(chance.integers(VOCAB))]
             if a.drafted:
                 mains = [drafter._states[view.id].guesses.tokens for drafter in (one, other)]
@@ -181,7 +181,7 @@ def test_rates_follow_what_is_seen():
         right = turn % 10 < 3
         confidence.observe(Guesses([5], [0.99], [[6]]), [5 if right else 6])
     rates = confidence.rates()
-    bin = rates.bin(0.99)
+    bin = bin_of(0.99)
     assert bin == len(EDGES)
     assert abs(rates.kept[0, bin] - 0.3) < 0.1
     assert abs(rates.beside[0, bin] - 0.7) < 0.1

@@ -141,7 +141,7 @@ def test_candidates_are_drawn_apart_and_one_is_emitted_whole(params):
     view = View(1, np.array([1, 2, 3], np.int32), params)
     (draft,) = drafter.propose([view], [Budget(3 * CANDIDATES, 3)])
     assert len(draft.tree.children(0)) > 1
-    assert draft.tree.depths().max() == 3
+    assert max(draft.tree.depths()) == 3
     assert draft.drafted <= 3 * CANDIDATES
     drafter.release(1)
     assert [drafter.propose([view], [Budget(n, 3)])[0].drafted <= n for n in (0, 1, 2)] == [True] * 3

@@ -55,9 +55,9 @@ def play(model, prompts, params, drafter, controller, predictions=None):
     said, drafted, accepted, widest = [[] for _ in prompts], 0, 0, 0
     for event in engine.run():
         said[event.request] += event.tokens
-        drafted += int(event.round.drafted.sum())
-        accepted += int(event.round.accepted.sum())
-        widest = max(widest, int(event.round.drafted.max(initial=0)))
+        drafted += sum(event.round.drafted)
+        accepted += sum(event.round.accepted)
+        widest = max(widest, max(event.round.drafted, default=0))
     assert engine.cache.held() == 0
     return said, drafted, accepted, widest
 
