@@ -73,6 +73,10 @@ class Acceptance:
         self._tested *= factor
         self._kept *= factor
 
+    def bound(self, most: float) -> None:
+        """Let nothing that was seen count for more than so many observations; the rates stay."""
+        self._kept, self._tested = bounded(np.stack([self._kept, self._tested]), most)
+
     def gained(self) -> Probabilities:
         """See `Record`."""
         new, self._new = self._new, np.zeros_like(self._new)
