@@ -157,11 +157,9 @@ def reply(llm: LLM, ids: Sequence[int], params: SamplingParams, *, plain: bool) 
     """Return a reply, with the drafter the model was loaded with or without any."""
     parts = llm.engine.parts
     if plain:
-        llm.engine.parts = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
-    try:
+        parts = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
+    with llm.engine.playing(parts):
         completion = llm.generate(ids, params)
-    finally:
-        llm.engine.parts = parts
     assert isinstance(completion, Completion)
     return completion
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.draft.steps import extend
 from paceline.model.base import Model
+from paceline.model.extend import extend
 from paceline.model.flatten import CHUNK, SLACK
 from paceline.sample.adjust import adjust
 from paceline.sample.dice import Stream, gumbel, words

@@ -118,14 +118,11 @@ class Rig:
         """Reply to a prompt; `None` decodes without speculation."""
         player = self._plain if way is None else self._players[way, params.temperature]
         engine = self.llm.engine
-        before = engine.parts
-        engine.parts = replace(before, drafter=player.drafter, controller=player.controller, verifier=player.verifier)
-        try:
+        parts = replace(engine.parts, drafter=player.drafter, controller=player.controller, verifier=player.verifier)
+        with engine.playing(parts):
             stream = self.llm.stream(tokens, params)
             rounds = [event.round for event in stream if event.round is not None]
             return Played(stream.completion, rounds, player.controller.reason)
-        finally:
-            engine.parts = before
 
     def _player(self, way: Way) -> Player:
         config = replace(way.config(self.llm.config.model), draft_quant=self.llm.config.draft_quant, slots=1)

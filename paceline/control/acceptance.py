@@ -76,6 +76,10 @@ class Acceptance:
         self._tested = [factor * tested for tested in self._tested]
         self._kept = [factor * kept for kept in self._kept]
 
+    def bound(self, most: float) -> None:
+        """Let nothing that was seen count for more than so many observations; the rates stay."""
+        self._kept, self._tested = bounded(np.stack([self._kept, self._tested]), most)
+
     def gained(self) -> Probabilities:
         """See `Record`."""
         new = np.array(self._new)

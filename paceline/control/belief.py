@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.control.acceptance import bounded
+from paceline.control.acceptance import Acceptance, bounded
 from paceline.control.numbers import median
 from paceline.types import Probabilities, Spent
 
@@ -38,12 +38,11 @@ class Belief:
     def __init__(self, name: str, depth: int, *, step_seconds: float | None = None) -> None:
         self.name = name
         self._right, self._tested = PRIOR * PRIOR_WEIGHT, PRIOR_WEIGHT
-        self._right_at, self._tested_at = np.zeros(depth), np.zeros(depth)
+        self._depth, self._at = depth, Acceptance(np.full(depth, PRIOR), weight=SHRINK, decay=DECAY)
         self._steps = deque[float]([step_seconds] * 4 if step_seconds else [], maxlen=WINDOW)
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
         self.step_seconds = median(self._steps)  # 0 if it takes no time
         self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
-        self._new = np.zeros((2, depth))
         self._kept_ever = 0
         self.recalled = 0.0  # observations that earlier runs are worth
         self._ran = False
@@ -75,9 +74,7 @@ class Belief:
         Args:
             hope: how many standard errors to add to each.
         """
-        weight = self._tested_at + SHRINK
-        rates = (self._right_at + SHRINK * self.rate) / weight
-        return np.minimum(rates + hope * np.sqrt(rates * (1 - rates) / weight), 1.0) if hope else rates
+        return self._at.rates(hope=hope, prior=[self.rate] * self._depth)
 
     def survival(self, *, hope: float = 0.0) -> Probabilities:
         """Return float64 [depth]: how likely a chain is still right at each depth; see `rates`."""
@@ -85,30 +82,22 @@ class Belief:
 
     def observe(self, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
         """Count a round's guesses by depth; of one that was cut, only those kept."""
-        self._right_at *= FADE
-        self._tested_at *= FADE
-        last = len(self._tested_at) - 1
+        self._at.fade(FADE)
         for depth, (was_tested, right) in enumerate(zip(tested, kept, strict=True)):
             if not was_tested or (censored and not right):
                 continue
-            at = min(depth, last)
             self._right, self._tested = DECAY * self._right + right, DECAY * self._tested + 1
-            self._right_at[at] = DECAY * self._right_at[at] + right
-            self._tested_at[at] = DECAY * self._tested_at[at] + 1
-            self._new[:, at] += right, 1
+            self._at.observe(min(depth, self._depth - 1), kept=bool(right))
             self._kept_ever += right
             self.tried += 1
 
     def gained(self) -> Probabilities:
         """See `Record`."""
-        new, self._new = self._new, np.zeros_like(self._new)
-        return new
+        return self._at.gained()
 
     def recall(self, counts: Probabilities, most: float) -> None:
         """See `Record`; all depths together are worth no more than one at most, for a new text to overrule."""
-        if counts.shape != self._new.shape:
-            raise ValueError(f"{self._new.shape[1]} depths have other counts than {counts.shape}")
-        self._right_at, self._tested_at = bounded(counts, most)
+        self._at.recall(counts, most)
         together = bounded(counts.sum(axis=1)[:, None], most)[:, 0].tolist()
         self._right, self._tested = self._right + together[0], self._tested + together[1]
         self._kept_ever, self.recalled = int(together[0]), together[1]
@@ -136,8 +125,5 @@ class Belief:
         """Use it or not; what spoke against it counts for less from then on."""
         self.is_on = on
         if not on and self._tested > DOUBTED:
-            for_all, at = DOUBTED / self._tested, self._tested_at
-            self._right, self._tested = self._right * for_all, DOUBTED
-            factor = np.minimum(1.0, 1.0 / np.maximum(at, 1e-9))
-            self._right_at *= factor
-            at *= factor
+            self._right, self._tested = self._right * DOUBTED / self._tested, DOUBTED
+            self._at.bound(1.0)

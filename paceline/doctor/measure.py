@@ -106,12 +106,9 @@ def examine(
         name, way = ("drafted", parts) if index % 2 == 0 else ("fixed", fixed)
         said: dict[str, tuple[Completion, list[Round]]] = {}
         for which in (("plain", plain), (name, way))[:: 1 if index % 4 < 2 else -1]:
-            llm.engine.parts = which[1]
-            try:
+            with llm.engine.playing(which[1]):
                 reply = llm.stream(ids, params)
                 rounds = [event.round for event in reply if event.round is not None]
-            finally:
-                llm.engine.parts = parts
             said[which[0]] = reply.completion, rounds
         (before, _), (reply_, rounds) = said["plain"], said[name]
         found.plain.append(before)

@@ -8,6 +8,7 @@ budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.0497
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft, experience_of, named
-from paceline.draft.grow import merge, prune, rivals, values
+from paceline.draft.grow import merge, prune, rivals
+from paceline.draft.prospects import best_pace, pays, prospects
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
@@ -69,13 +71,15 @@ class MixDrafter:
             asked = {i for i in active if math.isfinite(_price(self.members[m], budgets[i]))}
             if asked or is_reading:
                 self._ask(m, views, budgets, asked)
+        likely = {i: self._likely(slow, views[i], budgets[i]) for i in active}
         for i in active:
-            budgets[i] = self._fair(views[i], budgets[i], slow)
-        for m in slow:
-            wanted = (i for i in active if math.isfinite(_price(self.members[m], budgets[i])))
-            asked = {i for i in wanted if self._pays(m, views[i], budgets[i])}
+            budgets[i] = self._fair(views[i], budgets[i], likely[i])
+        for place, m in enumerate(slow, start=1):
+            asked = {i for i in active if m in likely[i] and self._pays(m, likely[i][m], budgets[i])}
             if asked or is_reading:
                 self._ask(m, views, budgets, asked)
+            for i in asked:  # who is next adds to what this one said
+                likely[i] = self._likely(slow[place:], views[i], budgets[i])
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -118,7 +122,13 @@ class MixDrafter:
                 self._proposed[views[i].id].drafts[m] = draft
         self.spent.update(member.spent)
 
-    def _fair(self, view: View, budget: Budget, slow: Seq[int]) -> Budget:
+    def _likely(self, slow: Seq[int], view: View, budget: Budget) -> dict[int, Probabilities]:
+        """Return the prospects of asking each member that takes time and is of use; see `prospects`."""
+        drafts, most = list(self._proposed[view.id].drafts.values()), min(budget.nodes, budget.depth)
+        wanted = [m for m in slow if math.isfinite(_price(self.members[m], budget))]
+        return {m: prospects(drafts, self._expected[m].rates(hope=1.0)[:most], budget.nodes) for m in wanted}
+
+    def _fair(self, view: View, budget: Budget, likely: Mapping[int, Probabilities]) -> Budget:
         """Lower prices to what this round can earn at best.
 
         They are those of the long run, which other rounds may have made; at prices that no choice of this one earns,
@@ -126,47 +136,15 @@ class MixDrafter:
         """
         if budget.price is None or not budget.plain:
             return budget
-        best = 0.0
-        wanted: list[int | None] = [m for m in slow if math.isfinite(_price(self.members[m], budget))]
-        for m in wanted or [None]:  # what others bring without a member is the first of its prospects
-            step = 0.0 if m is None else _price(self.members[m], budget)
-            for steps, gain in enumerate(self._prospects(m, view, budget)):
-                taken = budget.plain + steps * step + budget.price[: len(gain)]
-                best = max(best, float(((1 + gain) / taken).max()))
-        return budget.scaled(best) if best < 1 else budget
+        paces = [best_pace(table, _price(self.members[m], budget), budget) for m, table in likely.items()]
+        if not paces:
+            drafts = list(self._proposed[view.id].drafts.values())
+            paces = [best_pace(prospects(drafts, np.zeros(0), budget.nodes), 0.0, budget)]
+        return budget.scaled(max(paces)) if max(paces) < 1 else budget
 
-    def _pays(self, m: int, view: View, budget: Budget) -> bool:
+    def _pays(self, m: int, table: Probabilities, budget: Budget) -> bool:
         """Whether a member that takes time is likely to add more than its steps cost."""
-        if budget.price is None:
-            return True
-        step = _price(self.members[m], budget)
-        prospects = self._prospects(m, view, budget)
-        without, *others = (float((gain - budget.price[: len(gain)]).max()) for gain in prospects)
-        return any(gain - steps * step > without for steps, gain in enumerate(others, start=1))
-
-    def _prospects(self, m: int | None, view: View, budget: Budget) -> list[Probabilities]:
-        """Return what the union is likely to bring by nodes, if a member that takes time makes 0, 1, 2, ... steps.
-
-        Each float64 [nodes + 1], in expected tokens beyond the target's own. `None` makes none.
-        """
-        said = [values(draft)[1:] for draft in self._proposed[view.id].drafts.values()]
-        free = np.sort(np.concatenate([*said, np.zeros(0)]))[::-1]
-        together = [free]
-        if m is not None:
-            depth = min(budget.nodes, budget.depth, DEEPEST)
-            chain = np.cumprod(self._expected[m].rates(hope=1.0)[:depth], dtype=np.float64)
-            by_depth = self._by_depth(view, depth)
-            together += [_better(chain[:steps], by_depth, free) for steps in range(1, depth + 1)]
-        return [np.concatenate([[0.0], np.cumsum(one[: budget.nodes])]) for one in together]
-
-    def _by_depth(self, view: View, depth: int) -> Probabilities:
-        """Return float64 [depth]: how likely the others' best guess at each depth is right."""
-        best = np.zeros(depth)
-        for draft in self._proposed[view.id].drafts.values():
-            for value, at in zip(values(draft)[1:], draft.tree.depths()[1:], strict=True):
-                if at <= depth:
-                    best[at - 1] = max(best[at - 1], value)
-        return best
+        return budget.price is None or pays(table, _price(self.members[m], budget), budget)
 
     def _union(self, view: View, budget: Budget) -> Draft:
         proposed = self._proposed[view.id]
@@ -200,11 +178,3 @@ def _price(member: Drafter, budget: Budget) -> float:
 def _takes_time(member: Drafter, budgets: Seq[Budget]) -> bool:
     """Whether anybody pays for a member's steps."""
     return any(0 < _price(member, budget) < math.inf for budget in budgets)
-
-
-def _better(chain: Probabilities, by_depth: Probabilities, free: Probabilities) -> Probabilities:
-    """Return, best first, what a chain and the others' guesses are worth together, the better one at each depth."""
-    together = np.maximum(chain, by_depth[: len(chain)])
-    rest = by_depth[len(chain) :]
-    spare = np.sort(free)[::-1][np.count_nonzero(by_depth) :]  # siblings, which the chain does not replace
-    return np.sort(np.concatenate([together, rest[rest > 0], spare]))[::-1]

@@ -23,10 +23,11 @@ from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses, bin_of
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
 from paceline.draft.head import Head
-from paceline.draft.steps import Job, extend, is_native, run_native, run_plain
+from paceline.draft.steps import Job, is_native, run_native, run_plain
 from paceline.errors import ContextOverflow
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
+from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK
 from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
@@ -147,10 +148,7 @@ class ModelDrafter:
         """Read a prompt before it is drafted for, so that its first round waits for a step only."""
         with contextlib.suppress(ContextOverflow):
             state = self._read(view, min(budget.depth, self.context // 2))
-            rest = view.tokens[state.start + self.cache.length(state.cache) : -1].tolist()
-            if rest:
-                _, seconds = extend(self.model, self.cache, [state.cache], [rest], wanted=0)
-                self.forward_seconds += seconds
+            self.forward_seconds += read_on(self.model, self.cache, state.cache, view.tokens[state.start :])
 
     def _read(self, view: View, limit: int) -> _State:
         """Bring the cache to all of a sequence's tokens but the last few."""
@@ -167,11 +165,7 @@ class ModelDrafter:
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         self.cache.crop(state.cache, first + shared)
         state.guesses = Guesses()
-        while len(tokens) - 1 - self.cache.length(state.cache) > CHUNK:
-            start = self.cache.length(state.cache)
-            part = tokens[start : start + CHUNK].tolist()
-            _, seconds = extend(self.model, self.cache, [state.cache], [part], wanted=0)
-            self.forward_seconds += seconds
+        self.forward_seconds += read_on(self.model, self.cache, state.cache, tokens, left=CHUNK)
         return state
 
     def _open(self, view: View, limit: int) -> _State:

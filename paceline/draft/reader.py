@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
+from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK, flatten
 from paceline.types import Floats, Ints, TokenTree
 
@@ -52,19 +53,16 @@ class Reader:
         """Bring the cache to a beginning of `tokens`, int32 [n >= 1]; return the rest, at least the last one."""
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = _Text(
-                self.cache.open(tokens.tolist()), np.empty(self.context + SLACK, np.int32)
-            )
-            known.tokens[: self.cache.length(known.cache)] = tokens[: self.cache.length(known.cache)]
+            known = _Text(self.cache.open(tokens.tolist()), np.empty(self.context + SLACK, np.int32))
+            known.tokens[: len(tokens)] = tokens  # what the cache has of it already among them
+            self._texts[text] = known
         shared = min(self.cache.length(known.cache), len(tokens) - 1)
         differs = np.flatnonzero(known.tokens[:shared] != tokens[:shared])
         self.cache.crop(known.cache, int(differs[0]) if len(differs) else shared)
-        while len(tokens) - self.cache.length(known.cache) > CHUNK:
-            start = self.cache.length(known.cache)
-            part = tokens[start : min(start + CHUNK, len(tokens) - 1)]
-            self.forward([text], [TokenTree.chain(part)], [0])
-            self.keep(text, range(len(part)), part)
-        return tokens[self.cache.length(known.cache) :]
+        read_on(self.model, self.cache, known.cache, tokens, left=CHUNK)
+        read = self.cache.length(known.cache)
+        known.tokens[:read] = tokens[:read]
+        return tokens[read:]
 
     def forward(self, texts: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Floats:
         """Extend each text by a tree; return the logits of the last `wanted` nodes of each, the model's own memory."""

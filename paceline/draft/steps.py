@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.model.flatten import flatten
+from paceline.model.extend import extend
 from paceline.sample.draw import draw
-from paceline.types import Floats, Probabilities, SamplingParams, TokenTree, View
+from paceline.types import Floats, Probabilities, SamplingParams, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +125,6 @@ def run_plain(
                 left.append(i)
         active = left
     return found, seconds
-
-
-def extend(
-    model: Model, cache: PagedCache, caches: Sequence[int], feeds: Sequence[list[int]], *, wanted: int
-) -> tuple[Floats, float]:
-    """Forward and commit tokens of several sequences; return the last `wanted` rows of each and the seconds it took."""
-    trees = [TokenTree.chain(feed) for feed in feeds]
-    batch = flatten(cache, caches, trees, [wanted] * len(trees))
-    started = perf_counter()
-    logits = model.forward(batch, cache).logits
-    seconds = perf_counter() - started
-    for handle, feed in zip(caches, feeds, strict=True):
-        cache.commit(handle, range(len(feed)), feed)
-    return logits, seconds
 
 
 def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from paceline.control.base import Controller
@@ -91,6 +92,15 @@ class Engine:
             if sequence.cache != WAITING:
                 self.cache.release(sequence.cache)
                 self.parts.drafter.release(request)
+
+    @contextlib.contextmanager
+    def playing(self, parts: Parts) -> Iterator[None]:
+        """While entered, rounds are played with other parts: the same model and cache, another drafter, say."""
+        before, self.parts = self.parts, parts
+        try:
+            yield
+        finally:
+            self.parts = before
 
     @property
     def is_idle(self) -> bool:

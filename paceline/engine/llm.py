@@ -17,17 +17,18 @@ from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Loaded
-from paceline.engine.account import Tally
 from paceline.engine.calibrate import calibrated
-from paceline.engine.completion import Completion, Setup, Timing
+from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
 from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, make_verifier
 from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
+from paceline.engine.transcript import Transcript
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
-from paceline.model.flatten import CHUNK, flatten
-from paceline.types import Event, FinishReason, Logprobs, SamplingParams, TokenTree
+from paceline.model.extend import read_on
+from paceline.model.flatten import flatten
+from paceline.types import Event, SamplingParams, TokenTree
 
 Message = Mapping[str, str]
 DEFAULTS = LLMConfig()
@@ -109,7 +110,7 @@ class LLM:
         )
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
-        self._records: dict[int, _Record] = {}
+        self._records: dict[int, Transcript] = {}
         self._ended = deque[int]()
         self._lock = threading.Lock()  # one round at a time, whoever asks for it
         self._template: ChatTemplate | None = None
@@ -157,7 +158,7 @@ class LLM:
         ids = self.encode(prompt, chat=chat)
         request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
         self.engine.check(request)
-        record = _Record(request)
+        record = Transcript(request)
 
         def events() -> Iterator[Event]:
             self._start(record)
@@ -205,14 +206,11 @@ class LLM:
 
         The median of `repeats` forwards after a few to warm up; what the cache still holds is not read again.
         """
-        text = list(self._latest if tokens is None else tokens) or [0]
+        text = np.asarray(list(self._latest if tokens is None else tokens) or [0], np.int32)
         cache = self.engine.cache
-        sequence = cache.open(text)
+        sequence = cache.open(text.tolist())
         try:
-            while (start := cache.length(sequence)) < len(text) - 1:
-                part = text[start : min(start + CHUNK, len(text) - 1)]
-                self.target.model.forward(flatten(cache, [sequence], [TokenTree.chain(part)], [0]), cache)
-                cache.commit(sequence, range(len(part)), part)
+            read_on(self.target.model, cache, sequence, text)
             seconds = []
             for _ in range(3 + repeats):
                 batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
@@ -247,7 +245,7 @@ class LLM:
         expected = self._predicted(prediction)
         each = params if isinstance(params, (list, tuple)) else [params] * len(prompts)
         records = [
-            _Record(Request(next(self._ids), ids, _checked(one), expected))
+            Transcript(Request(next(self._ids), ids, _checked(one), expected))
             for ids, one in zip(prompts, each, strict=True)
         ]
         try:
@@ -261,10 +259,10 @@ class LLM:
                 self._stop(record)
         return [self._completion(record) for record in records]
 
-    def _completion(self, record: _Record) -> Completion:
+    def _completion(self, record: Transcript) -> Completion:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
-    def _start(self, record: _Record) -> None:
+    def _start(self, record: Transcript) -> None:
         with self._lock:
             self._sweep()
             self.engine.check(record.request)
@@ -283,7 +281,7 @@ class LLM:
             key = calibration_key(self.config, self.target, self.engine.parts.drafter, self._pool)
             parts.controller.renew(calibrated(self.target.model, parts.drafter, key, again=True).cost)
 
-    def _next(self, record: _Record) -> Event | None:
+    def _next(self, record: Transcript) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""
         while not record.waiting:
             with self._lock:
@@ -300,7 +298,7 @@ class LLM:
             raise event.error
         return event
 
-    def _stop(self, record: _Record) -> None:
+    def _stop(self, record: Transcript) -> None:
         # An abandoned reply may be collected in the middle of a round: then the next round gives its room back.
         self._ended.append(record.id)
         if self._lock.acquire(blocking=False):
@@ -324,59 +322,3 @@ def _checked(params: SamplingParams | None) -> SamplingParams:
             f"params must be a SamplingParams, got `{params!r:.80}`", hint="paceline.SamplingParams(seed=1)"
         )
     return params or SamplingParams()
-
-
-class _Record:
-    """Adds up the events of one request."""
-
-    def __init__(self, request: Request) -> None:
-        self.id, self.request = request.id, request
-        self.text, self.tokens, self.sources = "", list[int](), list[str]()
-        self.finish_reason: FinishReason | None = None
-        self.is_cut = False
-        self.logprobs = list[Logprobs]()
-        self.waiting = deque[Event]()  # not yet read
-        self.tally = Tally()
-        self.started = perf_counter()
-        self.first: float | None = None
-        self.last = self.started
-
-    def add(self, event: Event) -> None:
-        self.text += event.text
-        self.tokens += event.tokens
-        self.sources += event.sources
-        self.logprobs += event.logprobs
-        self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
-        self.waiting.append(event)
-        self.last = perf_counter()
-        if event.round is not None and event.tokens:
-            self.tally.add(event.round)
-            if self.first is not None:
-                self.tally.add_seconds(event.round)
-        if self.first is None and event.tokens:
-            self.first = self.last
-
-    def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
-        first = self.last if self.first is None else self.first
-        tally = self.tally
-        timing = Timing(
-            load_seconds,
-            first - self.started,
-            self.last - first,
-            tally.draft_seconds,
-            tally.verify_seconds,
-            tally.other_seconds,
-        )
-        return Completion(
-            setup,
-            self.text,
-            self.tokens,
-            self.finish_reason,
-            len(self.request.prompt),
-            tally,
-            timing,
-            tuple(self.sources),
-            self.is_cut,
-            None if self.request.params.logprobs is None else tuple(self.logprobs),
-            control_reason,
-        )

@@ -61,12 +61,8 @@ class EmitsTheDraft(CoupledVerifier):
 
 
 def test_a_fault_in_the_verifier_is_caught_with_place_tokens_and_margin(llm):
-    parts = llm.engine.parts
-    llm.engine.parts = replace(parts, verifier=EmitsTheDraft())
-    try:
+    with llm.engine.playing(replace(llm.engine.parts, verifier=EmitsTheDraft())):
         found = examine(llm)
-    finally:
-        llm.engine.parts = parts
     assert not found.passed
     (one, *_) = [one for one in found.compared if one.forced]
     assert one.forced.verdict == "bug"
@@ -97,7 +93,7 @@ class Beside(NgramDrafter):
 
 def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
     ids = llm.encode(REPEATING, chat=True)
-    parts, commit = llm.engine.parts, PagedCache.commit
+    commit = PagedCache.commit
     answer = [*ids, *reply(llm, ids, SHORT, plain=True).token_ids]
 
     def careless(self, sequence, nodes, tokens):
@@ -109,13 +105,10 @@ def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
         finally:
             self.store = store
 
-    llm.engine.parts = replace(parts, drafter=Beside(answer))
-    try:
+    with llm.engine.playing(replace(llm.engine.parts, drafter=Beside(answer))):
         assert examine(llm).passed
         monkeypatch.setattr(PagedCache, "commit", careless)
         assert not examine(llm).passed
-    finally:
-        llm.engine.parts = parts
 
 
 def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):

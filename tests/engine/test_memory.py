@@ -88,13 +88,17 @@ def test_a_belief_begins_where_earlier_runs_ended():
     for _ in range(10):
         second.observe(np.ones(1, np.int32), np.zeros(1, np.int32), censored=False)
     assert second.rate < 0.45
-    with pytest.raises(ValueError, match="depths"):
+    with pytest.raises(ValueError, match="buckets"):
         second.recall(np.zeros((2, 9)), 6.0)
 
 
 def test_bounds_keep_rates():
     counts = bounded(np.array([[30.0, 1.0, 0.0], [60.0, 2.0, 0.0]]), 8.0)
     np.testing.assert_allclose(counts, [[4.0, 1.0, 0.0], [8.0, 2.0, 0.0]])
+    one = Acceptance(np.full(1, 0.5))
+    one.recall(np.array([[4.0], [5.0]]), 9.0)
+    one.bound(1.0)
+    assert one.rates()[0] == pytest.approx((0.8 + 1) / (1 + 2))
 
 
 def test_every_source_of_a_mix_is_kept_under_a_name_of_its_own():
