@@ -19,6 +19,8 @@ WRONG = [
     (["generate", "--model"], "paceline generate --help"),
     (["generate", "--top-k", "many", "x"], "--top-k must be a whole number, got `many`"),
     (["generate", "--top-p=half", "x"], "--top-p must be a number, got `half`"),
+    (["doctor", "--seconds", "-3"], "--seconds must be at least 1, got `-3`"),
+    (["plan", "--batch=99999999999999999999"], "--batch must be at most 65536, got `99999999999999999999`"),
     (["generate", "--threads", "0", "x"], "threads"),
     (["generate", "--draft-tokens", "65", "x"], "draft_tokens"),
     (["generate", "--context", "1", "x"], "context"),
