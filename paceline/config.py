@@ -11,6 +11,7 @@ DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
 CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence")
+ALONE = {"off": "turns guessing off", "auto": "is a mix already"}  # drafters that take no company
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
 
@@ -58,8 +59,34 @@ class LLMConfig:
         _one_of("quant", config.quant, QUANTS)
         _one_of("draft_quant", config.draft_quant, DRAFT_QUANTS)
         _one_of("control", config.control, CONTROLS)
+        parse_draft(config.draft)
         parse_verify(config.verify)
         return config
+
+
+def parse_draft(draft: str) -> list[str]:
+    """Split the names of drafters.
+
+    Raises:
+        UsageError: one is empty or comes twice, or one that stands alone has company.
+    """
+    wanted = [name.strip() for name in draft.split(",")]
+    others = ",".join(dict.fromkeys(name for name in wanted if name and name not in ALONE))
+    instead = (
+        f"--draft {others}" if others else "--draft off turns guessing off; auto is the mix you get without asking"
+    )
+    if "" in wanted:
+        where = f" in `{draft}`" if draft.strip() else ""
+        raise UsageError(f"draft must be names with commas between, got an empty one{where}", hint=instead)
+    for name in wanted:
+        if name in ALONE and len(wanted) > 1:
+            hint = f"--draft {name}, or {instead}" if others else f"--draft {name}"
+            raise UsageError(f"draft `{name}` {ALONE[name]} and must stand alone, got `{draft}`", hint=hint)
+        if wanted.count(name) > 1:
+            raise UsageError(f"draft must name each drafter once, got `{name}` twice in `{draft}`", hint=instead)
+        if (base := name.partition(":")[0]) in ALONE and base != name:
+            raise UsageError(f"draft `{base}` takes no argument, got `{name}`", hint=f"--draft {base}")
+    return wanted
 
 
 def parse_verify(name: object) -> tuple[str, float | None]:

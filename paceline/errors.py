@@ -2,7 +2,7 @@
 
     PacelineError
     ├── UsageError             a call that cannot be meant: contradictory or out-of-range settings (exit code 2)
-    ├── ModelNotFound          no such name, path, repository or file
+    ├── ModelNotFound          no such name, path, repository or file (exit code 2 as well)
     ├── ModelFileError         a file that is not what it claims: truncated, corrupt, hostile, of a wrong digest
     ├── UnsupportedModel       a sound file whose architecture, tensor type or tokenizer is not supported
     ├── VocabMismatch          drafter and target do not share one vocabulary
@@ -33,7 +33,7 @@ class UsageError(PacelineError):
 
 
 class ModelNotFound(PacelineError):
-    pass
+    exit_code = 2  # like any other name that nothing goes by
 
 
 class ModelFileError(PacelineError):

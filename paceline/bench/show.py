@@ -13,7 +13,8 @@ MOST_MISMATCHES = 5
 
 def show_machine(console: Console, machine: Json) -> None:
     """State what the numbers hold for."""
-    console.print(f"[bold]{machine['cpu']}[/bold], {machine['cores']} cores, {machine['isa']}")
+    cores = machine["cores"]
+    console.print(f"[bold]{machine['cpu']}[/bold], {cores} core{'' if cores == 1 else 's'}, {machine['isa']}")
     load = machine["load_average"][0]
     console.print(
         f"load at start {load:.2f}" + (": [red]others are at work, expect noise[/red]" if load > 0.3 else ""),

@@ -51,11 +51,17 @@ def audit(
     threads: o.Threads = o.CONFIG.threads,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="Your prompts: one a line, or a JSON list. Twenty of ours if not given.", show_default=False),
+        typer.Option(
+            help="Your prompts: one a line, or a JSON list. Twenty of ours if not given.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
     law_seconds: Annotated[
         float,
-        typer.Option(help="Time for the statistical check of the law; 0 leaves it out.", min=0, callback=finite),
+        typer.Option(
+            help="Seconds for the statistical check of the law; 0 leaves it out.", metavar="S", min=0, callback=finite
+        ),
     ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:

@@ -129,6 +129,8 @@ def run(
         against=tuple(dict.fromkeys(against or ())),
         replay=replay,
     )
+    for way in ways:
+        o.check_prediction(way.config(model), given=False, can_give=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit keeps what was measured, like Ctrl-C
     found = bench_run(settings, threads=threads, out=out, resume=resume, progress=True)
     if not as_json:

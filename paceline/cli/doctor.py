@@ -44,9 +44,15 @@ def doctor(
     threads: o.Threads = o.CONFIG.threads,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="Your prompts: one a line, or a JSON list. Some of ours if not given.", show_default=False),
+        typer.Option(
+            help="Your prompts: one a line, or a JSON list. Some of ours if not given.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time to measure replies for.", min=1, callback=finite)] = 40.0,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to measure replies for.", metavar="S", min=1, callback=finite)
+    ] = 40.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> int:
     """Measure what speculation gains here and say why: v(M) against the floor, draft cost, acceptance by depth,

@@ -77,8 +77,6 @@ def generate(
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     config, params = o.chosen(ctx.params)
-    if prediction is not None and (config.draft == "off" or config.draft_tokens == 0):
-        raise UsageError("--prediction is used by speculation, which is off", hint="drop one of the two")
     expected = None if prediction is None else read_file(prediction, "--prediction")
     text = read_prompt(prompt, raw=raw)
 

@@ -147,6 +147,10 @@ def _message(error: Any, args: list[str]) -> str:
     if kind and getattr(error, "param", None) is not None:
         wanted = "a whole number" if kind[1] == "integer" else "a number"
         return f"{error.param.opts[0]} must be {wanted}, got `{_given(error.param.opts, args)}`"
+    bound = re.search(r"(greater|less) than or equal to (\S+)", text)
+    if bound and getattr(error, "param", None) is not None:
+        wanted = "at least" if bound[1] == "greater" else "at most"
+        return f"{error.param.opts[0]} must be {wanted} {bound[2]}, got `{_given(error.param.opts, args)}`"
     first, _, rest = text.partition(" ")
     return f"{first.lower()} {rest}" if first.istitle() else text
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.config import CONTROLS, DRAFT_QUANTS, QUANTS, VERIFIERS, LLMConfig
+from paceline.config import CONTROLS, DRAFT_QUANTS, QUANTS, VERIFIERS, LLMConfig, parse_draft
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
@@ -194,7 +194,24 @@ def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
     config = LLMConfig.of(**_of(LLMConfig, options))
     params = SamplingParams(**_of(SamplingParams, {**options, **lists}))
     validate(params)
+    check_prediction(config, given=options.get("prediction") is not None, can_give="prediction" in options)
     return config, params
+
+
+def check_prediction(config: LLMConfig, *, given: bool, can_give: bool) -> None:
+    """Refuse a prediction that nobody reads, and a drafter of predictions without one."""
+    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
+    if given and wanted == ["off"]:
+        raise UsageError("--prediction is used by speculation, which is off", hint="drop one of the two")
+    if given and not {"auto", "predicted"}.intersection(wanted):
+        raise UsageError(
+            f"--prediction needs a drafter that reads it, got `--draft {config.draft}`",
+            hint=f"--draft {config.draft},predicted, or leave --draft out",
+        )
+    if "predicted" in wanted and not given:
+        cure = "give the text that you expect: --prediction FILE"
+        only = "only `paceline generate` takes one, with --prediction FILE; choose another --draft"
+        raise UsageError("--draft predicted needs a prediction, got none", hint=cure if can_give else only)
 
 
 def _pair(text: str) -> tuple[int, float]:

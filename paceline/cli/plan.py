@@ -26,23 +26,38 @@ _EXAMPLES = """\
   paceline doctor --model M --draft D --json > doctor.json; paceline plan --from doctor.json
 """
 _BAR = 30
+_TARGET, _HARDWARE, _ACCEPTANCE = "8b", "a100", "0.75"
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 def plan(
     target: Annotated[
-        str, typer.Option(help="A known model (70b, qwen2.5-7b, …) or a model file.", metavar="MODEL")
-    ] = ("8b"),
+        str | None,
+        typer.Option(
+            help="A known model (70b, qwen2.5-7b, …) or a model file; 8b if not given.",
+            metavar="MODEL",
+            show_default=False,
+        ),
+    ] = None,
     draft: Annotated[
         str,
         typer.Option(help="The draft: a model as for --target, or `free` for look-up in the text.", metavar="MODEL"),
     ] = "1b",
     hardware: Annotated[
-        str, typer.Option(help="A known machine: a100, h100, 4090, laptop, …", metavar="NAME")
-    ] = "a100",
+        str | None,
+        typer.Option(
+            help="A known machine: a100, h100, 4090, laptop, …; a100 if not given.", metavar="NAME", show_default=False
+        ),
+    ] = None,
     acceptance: Annotated[
-        str, typer.Option(help="Odds that a guess is right; by depth with commas: 0.8,0.75,0.7.", metavar="A")
-    ] = "0.75",
+        str | None,
+        typer.Option(
+            help="Odds that a guess is right; by depth with commas: 0.8,0.75,0.7. If not given, what --from "
+            "says, else 0.75.",
+            metavar="A",
+            show_default=False,
+        ),
+    ] = None,
     context: Annotated[int, typer.Option(help="Tokens in a sequence.", metavar="N", min=1)] = 1024,
     batch: Annotated[int, typer.Option(help="Sequences at once.", metavar="B", min=1, max=65536)] = 1,
     bits: Annotated[
@@ -61,9 +76,16 @@ def plan(
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--from", help="A doctor's JSON: measured times and acceptance instead.", show_default=False),
+        typer.Option(
+            "--from",
+            help="A doctor's JSON: measured times and acceptance instead.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.", show_default=False)] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.", metavar="FILE", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> None:
     """Forecast speculation: tokens a round, speed-up, best draft length and tree, break-even, memory, batch size.
@@ -74,20 +96,32 @@ def plan(
     from paceline.plan.names import hardware_of, shape_of
     from paceline.plan.roofline import Run
 
-    odds = _odds(acceptance)
+    if measured and hardware is not None:
+        raise UsageError(
+            "--hardware goes by a data sheet, and --from has measured times of a machine", hint="drop one of the two"
+        )
+    given = None if acceptance is None else _odds(acceptance)
     data = read_doctor(measured) if measured else {}
-    odds = [float(value) for value in data.get("acceptance") or odds]
-    machine = hardware_of(hardware)
-    target_run = Run(shape_of(target), machine, bits, context)
+    odds = given or [float(value) for value in data.get("acceptance") or ()] or _odds(_ACCEPTANCE)
+    machine = hardware_of(hardware or _HARDWARE)
+    target_run = Run(shape_of(target or _TARGET), machine, bits, context)
     draft_run = None if draft == "free" else Run(shape_of(draft), machine, draft_bits or bits, context)
     found = forecast(Plan(target_run, draft_run, odds, batch, data))
     names = {"target": target_run.shape.name, "draft": draft_run.shape.name if draft_run else "free"}
-    found = {**names, "hardware": machine.name, "context": context, "batch": batch, "bits": bits, **found}
-    title = "as measured" if data else f"{names['target']} with {names['draft']} on {machine.name}"
+    source = "given" if given else "measured" if data.get("acceptance") else "assumed"
+    about = {"context": context, "batch": batch, "bits": bits, "acceptance_is": source}
+    found = {**names, "hardware": machine.name, **about, **found}
+    if data and target is None:  # nobody said whose memory
+        found |= {"target": None, "draft": None, "memory": None}
+    title = f"{names['target']} with {names['draft']} on {machine.name}"
+    if data:
+        found["hardware"] = None
+        title = f"times as measured, acceptance {', '.join(f'{value:g}' for value in odds)} as {source}"
     if plot:
         from paceline.plan.plot import draw
 
-        draw(found, plot, f"{title}, acceptance {odds[0]:g}, {batch} sequence{'s' if batch > 1 else ''}")
+        what = title if data else f"{title}, acceptance {odds[0]:g}"
+        draw(found, plot, f"{what}, {batch} sequence{'s' if batch > 1 else ''}")
     if as_json:
         print(json.dumps(found))
     else:
@@ -111,19 +145,24 @@ def show(found: dict[str, Any], title: str, source: str) -> None:
         say(f"best tree: {tree['nodes']} nodes, {tree['depth']} deep: {tree['speedup']:.2f}× (siblings' odds assumed)")
     say("break-even acceptance: " + ("none: even perfect guesses would not pay" if least is None else f"{least:.1%}"))
     say(_batches(found))
-    memory = found["memory"]
-    fits = "" if found["measured"] else ", fits" if memory["fits"] else ", [red]does not fit[/red]"
-    kv = memory["target_kv"] + memory["draft_kv"]
-    say(
-        f"memory {memory['total'] / 1e9:.1f} GB{fits}: target {memory['target_weights'] / 1e9:.1f}, "
-        f"draft {memory['draft_weights'] / 1e9:.1f}, keys and values {kv / 1e9:.2f}"
-    )
+    if found["memory"]:
+        say(_memory(found))
     seeds = found["seeds_formula"]
     say(
         f"[dim]The often quoted r K t_T / (t_D + t_T) says {seeds['speedup']:.2f}× at {seeds['length']}, right is "
         f"{seeds['right']:.2f}×: {seeds['why']}.[/dim]"
     )
     say(f"[bold]{found['verdict']}[/bold]")
+
+
+def _memory(found: dict[str, Any]) -> str:
+    memory = found["memory"]
+    fits = "" if found["measured"] else ", fits" if memory["fits"] else ", [red]does not fit[/red]"
+    kv = memory["target_kv"] + memory["draft_kv"]
+    return (
+        f"memory {memory['total'] / 1e9:.1f} GB{fits}: target {memory['target_weights'] / 1e9:.1f}, "
+        f"draft {memory['draft_weights'] / 1e9:.1f}, keys and values {kv / 1e9:.2f}"
+    )
 
 
 def _lengths(found: dict[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, cast
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from paceline.types import Event
 
 _REPEATING_SECONDS = 0.3  # to spend on measuring plain decoding after a reply
+_ENOUGH = 8  # forwards to take the time of plain decoding from
 
 
 def play(reply: Reply, screen: Screen | None) -> bool:
@@ -47,7 +49,7 @@ def summary(
     """Sum a reply up in parts: speed, how much was guessed right, and the gain over decoding without drafts.
 
     Args:
-        plain_seconds: what one token costs on this machine without speculation.
+        plain_seconds: about what one token costs on this machine without speculation.
         limit: what cut the reply, if anything did.
         ended_at_once: the model's first token was an end.
     """
@@ -60,7 +62,7 @@ def summary(
         parts.append(f"acceptance length {tally.acceptance_length:.2f} (bonus included)")
         parts.append(f"accepted {100 * tally.acceptance_rate:.0f} % ({_by_source(completion)})")
         if plain_seconds and completion.tokens_per_second:
-            parts.append(f"{completion.tokens_per_second * plain_seconds:.2f}× plain")
+            parts.append(f"~{completion.tokens_per_second * plain_seconds:.1f}× plain")
     elif ended_at_once:
         parts.append("the model ended at once")
     else:
@@ -84,7 +86,7 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
     plain = None
     if completion.tally.drafted_tokens and completion.tokens_per_second:
-        plain = _plain_seconds(llm, completion)
+        plain = estimate_plain(llm, completion)
     first = completion.token_ids[:1]
     is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
     ended_at_once = is_end and all(llm.tokenizer.is_special(token) for token in first)  # and no stop string did it
@@ -92,12 +94,21 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
     say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
 
-def _plain_seconds(llm: LLM, completion: Completion) -> float:
-    """Measure plain decoding behind the reply's own text; the engine's share of a round is the same in both."""
-    rounds = max(completion.tally.rounds - 1, 1)
-    round_seconds = max(completion.timing.decode_seconds / rounds, 1e-4)
-    repeats = min(max(int(_REPEATING_SECONDS / round_seconds), 8), 30)
-    return llm.plain_seconds_per_token(repeats=repeats) + completion.timing.other_seconds / rounds
+def estimate_plain(llm: LLM, completion: Completion) -> float:
+    """Estimate plain decoding: by the reply's own rounds without guesses, else by measuring now, behind its text.
+
+    Now the machine may be busier than it was, so at most what a round's checking took, which is never less work. The
+    engine's share of a round is the same in both.
+    """
+    timing, rounds = completion.timing, max(completion.tally.rounds - 1, 1)
+    own = completion.tally.single_seconds
+    if len(own) >= _ENOUGH:
+        forward = statistics.median(own)
+    else:
+        round_seconds = max(timing.decode_seconds / rounds, 1e-4)
+        repeats = min(max(int(_REPEATING_SECONDS / round_seconds), _ENOUGH), 30)
+        forward = min(llm.plain_seconds_per_token(repeats=repeats), timing.verify_seconds / rounds)
+    return forward + timing.other_seconds / rounds
 
 
 def _by_source(completion: Completion) -> str:

@@ -73,6 +73,7 @@ class Tally:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     other_seconds: float = 0.0
+    single_seconds: list[float] = field(default_factory=list)  # of the target where its forward had one row
 
     def add(self, round: Round) -> None:
         """Add a round that committed tokens; rounds that only read a prompt say nothing of acceptance."""
@@ -96,6 +97,8 @@ class Tally:
         self.draft_seconds += round.draft_seconds
         self.verify_seconds += round.verify_seconds
         self.other_seconds += round.other_seconds
+        if round.rows == 1:
+            self.single_seconds.append(round.verify_seconds)
 
     @property
     def acceptance_rate(self) -> float:

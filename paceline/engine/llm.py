@@ -20,7 +20,14 @@ from paceline.draft.base import Loaded
 from paceline.engine.calibrate import calibrated
 from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
-from paceline.engine.loading import calibration_key, load_controller, load_drafter, load_target, make_verifier
+from paceline.engine.loading import (
+    calibration_key,
+    find_models,
+    load_controller,
+    load_drafter,
+    load_target,
+    make_verifier,
+)
 from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
 from paceline.engine.transcript import Transcript
@@ -82,6 +89,7 @@ class LLM:
                 )
         self.config = LLMConfig.of(model=str(model), draft=str(draft), **settings)
         pool = new_pool(self.config.threads)
+        find_models(self.config, progress=progress)
         self.target: Loaded = load_target(self.config, pool, progress=progress)
         self.tokenizer = self.target.tokenizer
         self.context = self.target.context

@@ -17,7 +17,7 @@ import paceline.draft.recycle
 import paceline.draft.self
 import paceline.draft.staged
 import paceline.draft.suffix  # noqa: F401  (register their names)
-from paceline.config import LLMConfig, parse_verify
+from paceline.config import LLMConfig, parse_draft, parse_verify
 from paceline.control.base import Controller
 from paceline.control.confidence import ConfidenceController
 from paceline.control.ema import EmaController
@@ -61,6 +61,22 @@ CONTROLLERS: dict[str, Callable[[int], Controller]] = {
 }
 
 
+def find_models(config: LLMConfig, *, progress: bool) -> None:
+    """Find the target and the draft models, fetching what is not here yet, so that a wrong name is told at once.
+
+    Raises:
+        PacelineError: one cannot be found.
+    """
+    resolve(config.model, progress=progress)
+    for name in parse_draft(config.draft) if config.draft_tokens else []:
+        if lookup(name.partition(":")[0]) is None:
+            try:
+                resolve(name, progress=progress)
+            except PacelineError as error:
+                explain(error, name)
+                raise
+
+
 def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
     """Find, open, check and pack the target."""
     return load(config.model, pool, quant=config.quant, context=config.context, progress=progress)
@@ -99,7 +115,7 @@ def make_verifier(config: LLMConfig) -> Verifier:
     Raises:
         UsageError: it asks for both, or for such a drafter beside others.
     """
-    asked = [name.strip() for name in config.draft.split(",")] if config.draft_tokens else []
+    asked = parse_draft(config.draft) if config.draft_tokens else []
     own = next((base for name in asked if (base := name.partition(":")[0]) in PAIRED), None)
     if own is None:
         name, lenience = parse_verify(config.verify)
@@ -125,7 +141,7 @@ def load_drafter(
         load: loads draft models; benchmarks give one that remembers.
 
     Raises:
-        UsageError: no drafter and no model goes by a name, or a name comes twice.
+        ModelNotFound: no drafter and no model goes by a name.
         VocabMismatch: a draft model's tokens have no text in common with the target's.
     """
 
@@ -137,15 +153,9 @@ def load_drafter(
             raise
 
     setting = Setting(target, config, load_draft, make_verifier(config).draws)
-    wanted = ["off"] if config.draft_tokens == 0 else [name.strip() for name in config.draft.split(",")]
+    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
     if len(wanted) == 1:
         return make_drafter(wanted[0], setting)
-    for name in wanted:
-        if not name or name in ("off", "auto") or wanted.count(name) > 1:
-            raise UsageError(
-                f"a mix of drafters must name different ones, got `{name}` in `{config.draft}`",
-                hint="for example --draft ngram,recycle",
-            )
     drawing = [name for name in wanted if name.partition(":")[0] not in LOOKUPS]
     if setting.draws != "shared" and len(drawing) > 1:
         raise UsageError(

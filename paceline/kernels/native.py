@@ -55,9 +55,9 @@ def new_pool(threads: int | None = None) -> Any:
         raise UsageError(f"threads must be between 1 and 1024, got `{count}`")
     if count > _MOST_PER_CORE * cores:
         raise UsageError(
-            f"threads must be at most {_MOST_PER_CORE} for each of the {cores} usable cores, got `{count}`",
+            f"threads must be at most {_MOST_PER_CORE} for each usable core, of which there are {cores}, got `{count}`",
             hint="leave threads out: one per core is the fastest",
         )
     if count > cores:
-        log.warning("%d threads on %d usable cores will wait for each other", count, cores)
+        log.warning("more threads than usable cores (%d and %d) wait for each other", count, cores)
     return native().Pool(count)

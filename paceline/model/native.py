@@ -22,6 +22,8 @@ from paceline.model.files import ModelFile
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Floats, Forward, Ints, Logits
 
+HEAD_STEP, HEAD_MOST = 32, 512  # as in native/program.cpp
+
 
 class NativeModel:
     """A decoder on this processor's kernels.
@@ -43,6 +45,7 @@ class NativeModel:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.spec: ModelSpec = file.spec
+        check_heads(self.spec, str(file.path))
         self.isa = isa or choose_isa()
         loader = _Loader(file, pool, quant, progress)
         self.weights = load_weights(file, loader.linear, loader.embedding, loader.floats)
@@ -118,6 +121,15 @@ class NativeModel:
         return dict(self._tape.program.profile())
 
 
+def check_heads(spec: ModelSpec, where: str) -> None:
+    """Raise UnsupportedModel unless the kernels' attention can hold a head; they take other sizes as they come."""
+    if spec.head_dim % HEAD_STEP or spec.head_dim > HEAD_MOST:
+        raise UnsupportedModel(
+            f"{where}: wanted heads of a multiple of {HEAD_STEP} numbers, at most {HEAD_MOST}; got {spec.head_dim}",
+            hint="no --quant changes that; most published models have heads of 64 or 128",
+        )
+
+
 def _linears(layer: LayerWeights) -> tuple[Linear, ...]:
     return layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down
 
@@ -142,7 +154,7 @@ class _Loader:
             raise UnsupportedModel(
                 f"tensor `{tensor.name}` ({tensor.type.name} {rows}x{cols}) cannot be packed as `{self.quant}`: "
                 f"{error}",
-                hint=f"choose another --quant ({', '.join(QUANTS)})",
+                hint=f"choose another --quant ({', '.join(QUANTS)}), or --draft-quant if it is the draft's",
             ) from error
         self.packed[tensor.name] = weight
         self._done(tensor)

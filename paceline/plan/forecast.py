@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,17 +127,19 @@ def read_doctor(path: Path) -> Json:
     """
     hint = "write one with: paceline doctor --model M --draft D --json > doctor.json"
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_bytes().decode())
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
-    except ValueError as error:
-        raise UsageError(f"`{path}` must be a doctor's JSON; it is no JSON: {error}", hint=hint) from error
+    except (ValueError, RecursionError) as error:  # bytes that are no text included
+        raise UsageError(f"`{path}` must be a doctor's JSON; it is no JSON", hint=hint) from error
     measured = found.get("measured") if isinstance(found, dict) else None
     try:
         assert isinstance(measured, dict)
         seconds = {int(rows): float(value) for rows, value in measured["target_seconds"].items()}
         odds = [float(value) for value in measured.get("acceptance", [])]
-        good = 1 in seconds and all(value > 0 for value in seconds.values()) and all(0 <= value <= 1 for value in odds)
+        rest = [float(measured.get(name, 0.0)) for name in ("draft_step_seconds", "other_seconds")]
+        good = 1 in seconds and all(0 < value < math.inf for value in seconds.values())
+        good = good and all(0 <= value < math.inf for value in rest) and all(0 <= value <= 1 for value in odds)
     except (AssertionError, KeyError, TypeError, ValueError, AttributeError):
         good = False
     if not good:

@@ -107,7 +107,7 @@ def test_wrong_calls_are_answered_before_a_model_is_loaded(cli, monkeypatch, arg
 
 def test_an_unknown_drafter_is_said(bench):
     found = bench(*SHORT, "--draft", "nrgam")
-    assert found.code == 1
+    assert found.code == 2
     assert is_an_error(found.err)
     assert "nrgam" in found.err
 

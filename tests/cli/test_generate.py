@@ -123,7 +123,7 @@ def test_a_pipe_gets_the_text_and_stderr_one_line(cli):
     assert (result.code, result.out) == (0, text.removesuffix("\n") + "\n")
     assert re.fullmatch(
         r"\d+ tokens in [\d.]+ s · [\d.]+ tokens/s · acceptance length [\d.]+ \(bonus included\) · "
-        r"accepted \d+ % \(ngram \d+/\d+\) · [\d.]+× plain( · cut at --max-tokens 24)?\n",
+        r"accepted \d+ % \(ngram \d+/\d+\) · ~[\d.]+× plain( · cut at --max-tokens 24)?\n",
         result.err,
     ), result.err
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.cli.reply import summary
+from paceline.cli.reply import estimate_plain, summary
 from paceline.cli.terminal import fold
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
@@ -36,3 +36,40 @@ def test_a_refusal_to_draft_says_why():
         )  # fmt: skip
         assert (said in summary(reply, plain_seconds=None)) is is_shown
         assert reply.to_json()["speculation"]["control_reason"] == said
+
+
+class Machine:
+    """Takes so many seconds for a plain forward when asked after a reply."""
+
+    def __init__(self, seconds):
+        self.seconds, self.asked = seconds, 0
+
+    def plain_seconds_per_token(self, repeats):
+        self.asked += 1
+        return self.seconds
+
+
+def drafted(*, single=()):
+    """A reply of ten decode rounds, 0.1 s each to check, in which guesses were right half of the time."""
+    tally = Tally(11, 20, 10, 21, single_seconds=list(single))
+    return Completion(
+        Setup("m", ("ngram",), "coupled", "fixed"), "a", [1] * 21, "stop", 3, tally, Timing(0, 0.1, 1.1, 0, 1.0, 0.1)
+    )
+
+
+@pytest.mark.parametrize(("after", "wanted"), [(0.05, 0.06), (0.1, 0.11), (5.0, 0.11)])
+def test_plain_decoding_takes_at_most_what_a_round_took_however_busy_the_machine_is_now(after, wanted):
+    machine = Machine(after)
+    assert estimate_plain(machine, drafted()) == pytest.approx(wanted)
+    assert machine.asked == 1
+
+
+def test_a_replys_own_rounds_without_guesses_say_what_plain_decoding_takes():
+    machine, single = Machine(5.0), [0.04, 0.04, 0.04, 0.04, 0.04, 0.04, 0.9, 0.01]
+    assert estimate_plain(machine, drafted(single=single)) == pytest.approx(0.05)
+    assert machine.asked == 0
+    assert estimate_plain(machine, drafted(single=single[:7])) == pytest.approx(0.11)  # too few to tell
+
+
+def test_the_gain_is_called_an_estimate():
+    assert "~1.9× plain" in summary(drafted(), plain_seconds=0.103)

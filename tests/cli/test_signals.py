@@ -111,7 +111,7 @@ def test_a_reader_that_leaves_ends_it_quietly(spawn):
 def test_an_error_of_the_real_command(spawn):
     process = spawn("generate", "--model", "/nowhere.gguf", "x")
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (1, b"")
+    assert (process.returncode, out) == (2, b"")
     assert is_an_error(err.decode())
 
 

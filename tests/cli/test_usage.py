@@ -19,6 +19,8 @@ WRONG = [
     (["generate", "--model"], "paceline generate --help"),
     (["generate", "--top-k", "many", "x"], "--top-k must be a whole number, got `many`"),
     (["generate", "--top-p=half", "x"], "--top-p must be a number, got `half`"),
+    (["doctor", "--seconds", "-3"], "--seconds must be at least 1, got `-3`"),
+    (["plan", "--batch=99999999999999999999"], "--batch must be at most 65536, got `99999999999999999999`"),
     (["generate", "--threads", "0", "x"], "threads"),
     (["generate", "--draft-tokens", "65", "x"], "draft_tokens"),
     (["generate", "--context", "1", "x"], "context"),
@@ -55,6 +57,18 @@ WRONG = [
     (["chat", "--temperature", "-1"], "temperature"),
     (["pull"], "smollm2-135m"),
     (["pull", "hf:nonsense"], "hf:ORG/NAME"),
+    (["generate", "--draft", "off,ngram", "x"], "hint: --draft off, or --draft ngram"),
+    (["generate", "--draft", "auto,off", "x"], "`auto` is a mix already and must stand alone"),
+    (["generate", "--draft", "ngram,", "x"], "got an empty one in `ngram,`\n\nhint: --draft ngram\n"),
+    (["generate", "--draft", " , ngram", "x"], "got an empty one"),
+    (["generate", "--draft", "ngram,ngram", "x"], "`ngram` twice"),
+    (["generate", "--draft", "off:3", "x"], "takes no argument"),
+    (["generate", "--draft", "", "x"], "got an empty one"),
+    (["generate", "--draft", "predicted", "x"], "give the text that you expect: --prediction FILE"),
+    (["generate", "--draft", "ngram,predicted", "x"], "got none"),
+    (["chat", "--draft", "predicted"], "only `paceline generate` takes one"),
+    (["audit", "--draft", "predicted"], "only `paceline generate` takes one"),
+    (["doctor", "--draft", "predicted"], "only `paceline generate` takes one"),
 ]
 
 
@@ -64,6 +78,17 @@ WRONG = [
 def test_a_wrong_call_is_answered_with_two_lines_and_code_2(cli, monkeypatch, arguments, said):
     monkeypatch.setattr("paceline.engine.llm.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
     result = cli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert is_an_error(result.err), result.err
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"), [("predicted", "only `paceline generate` takes one"), ("ngram,", "got an empty one")]
+)
+def test_a_benchmark_is_refused_before_it_begins(cli, monkeypatch, draft, said):
+    monkeypatch.setattr("paceline.bench.run.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
+    result = cli("bench", "run", "--draft", draft)
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert is_an_error(result.err), result.err
@@ -89,12 +114,19 @@ def test_stdin_that_is_no_prompt_is_a_wrong_call(cli, monkeypatch, data):
         (["generate", "--model", "org/name", "x"], "hf:org/name"),
         (["generate", "--draft", "ngrm", "x"], "did you mean `ngram`?"),
         (["generate", "--draft", "smollm", "x"], "did you mean `smollm2-135m`?"),
+        (["generate", "--draft", "ngram,smollm", "x"], "draft model `smollm`"),
+        (["audit", "--model", "smollm"], "did you mean `smollm2-135m`?"),
+        (["doctor", "--draft", "ngrm"], "did you mean `ngram`?"),
+        (["bench", "run", "--model", "smollm"], "did you mean `smollm2-135m`?"),
         (["pull", "smollm"], "did you mean `smollm2-135m`?"),
+        (["plan", "--target", "smollm"], "did you mean"),
+        (["chat", "--model", "smollm"], "did you mean `smollm2-135m`?"),
     ],
 )
-def test_a_model_that_is_not_there_is_an_error_of_code_1(cli, arguments, said):
+def test_a_model_that_is_not_there_is_a_wrong_call_and_told_before_any_is_loaded(cli, monkeypatch, arguments, said):
+    monkeypatch.setattr("paceline.engine.loading.open_model", lambda *_: pytest.fail("a model was loaded for it"))
     result = cli(*arguments)
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert is_an_error(result.err), result.err
 
@@ -110,7 +142,7 @@ def test_a_file_that_is_no_model_is_an_error(cli, tmp_path):
         assert (result.code, result.out) == (1, "")
         assert is_an_error(result.err), result.err
     result = cli("generate", "--model", tmp_path, "x")
-    assert result.code == 1
+    assert result.code == 2
     assert "without config.json" in result.err
 
 
@@ -240,6 +272,7 @@ def test_a_prediction_needs_speculation_and_a_file(cli, tmp_path):
     for arguments, said in (
         (["--draft", "off", "--prediction", tmp_path / "text"], "speculation, which is off"),
         (["--draft-tokens", "0", "--prediction", tmp_path / "text"], "speculation, which is off"),
+        (["--draft", "ngram", "--prediction", tmp_path / "text"], "--draft ngram,predicted"),
         (["--draft", "predicted", "--prediction", tmp_path / "none"], "No such file"),
         (["--draft", "predicted", "--prediction", tmp_path], "Is a directory"),
         (["--draft", "predicted", "--prediction", tmp_path / "bytes"], "must be UTF-8"),

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from paceline.engine.account import outcomes
-from paceline.types import Draft, TokenTree, Verdict
+from paceline.engine.account import Tally, outcomes
+from paceline.types import Draft, Round, TokenTree, Verdict
 
 
 def told(parents, sources, nodes):
@@ -24,3 +24,11 @@ def test_in_a_tree_only_guesses_below_what_was_kept_count():
     parents, sources = [-1, 0, 0, 1, 2], [0, 0, 1, 0, 1]
     assert told(parents, sources, [1]) == {"a": ([1, 1], [1, 0]), "b": ([1, 0], [0, 0])}
     assert told(parents, sources, [2, 4]) == {"a": ([1, 0, 0], [0, 0, 0]), "b": ([1, 1, 0], [1, 1, 0])}
+
+
+def test_a_tally_keeps_the_time_of_forwards_of_one_row():
+    tally, none = Tally(), np.zeros(0, np.int32)
+    for rows, seconds in ((1, 0.25), (3, 0.5), (1, 0.125)):
+        tally.add_seconds(Round(none, none, {}, 1, False, rows, {}, 0.0, seconds, 0.0))
+    assert tally.single_seconds == [0.25, 0.125]
+    assert tally.verify_seconds == 0.875

@@ -58,6 +58,25 @@ def test_measurements_replace_data_sheets(tmp_path, capsys):
     assert found["acceptance"] == [0.8, 0.75, 0.7]
     three = next(choice for choice in found["lengths"] if choice["nodes"] == 3)
     assert three["speedup"] == pytest.approx((1 + 0.8 + 0.6 + 0.42) / (0.6 + 1.25 + 0.025))
+    assert found["acceptance_is"] == "measured"
+    assert found["target"] is found["draft"] is found["hardware"] is found["memory"] is None, "nobody named them"
+
+
+def test_what_is_given_goes_before_what_was_measured_and_is_said(tmp_path, capsys):
+    file = tmp_path / "doctor.json"
+    file.write_text(json.dumps(DOCTOR))
+    found = plan_json("--from", str(file), "--acceptance", "0.5", "--target", "7b", capsys=capsys)
+    assert (found["acceptance"], found["acceptance_is"]) == ([0.5], "given")
+    assert None not in (found["target"], found["memory"])
+    for arguments, said in (([], "0.8, 0.75, 0.7 as measured"), (["--acceptance", "0.5"], "acceptance 0.5 as given")):
+        assert run(["plan", "--from", str(file), *arguments]) == 0
+        shown = capsys.readouterr().out
+        assert said in shown
+        assert "memory" not in shown
+    file.write_text(json.dumps({"measured": {**DOCTOR["measured"], "acceptance": []}}))
+    assert plan_json("--from", str(file), capsys=capsys)["acceptance_is"] == "assumed"
+    assert run(["plan", "--from", str(file), "--hardware", "4090"]) == 2
+    assert "drop one of the two" in capsys.readouterr().err
 
 
 def test_batches_make_it_worth_less_once_arithmetic_binds():
@@ -87,11 +106,20 @@ def test_wrong_calls_are_answered(arguments, says, capsys):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": 3}', '{"measured": {"target_seconds": {"2": 1}}}',
     '{"measured": {"target_seconds": {"1": -1}}}', '{"measured": {"target_seconds": {"1": "x"}}}',
-    '{"measured": {"target_seconds": {"1": 1}, "acceptance": [2]}}'])  # fmt: skip
+    '{"measured": {"target_seconds": {"1": 1}, "acceptance": [2]}}',
+    '{"measured": {"target_seconds": {"1": 1}, "draft_step_seconds": "x"}}',
+    '{"measured": {"target_seconds": {"1": Infinity}}}', "\0\x1f", "[" * 99999])  # fmt: skip
 def test_what_is_no_doctors_file_is_refused(text, tmp_path):
     file = tmp_path / "x.json"
     file.write_text(text)
     with pytest.raises(UsageError, match="doctor"):
+        read_doctor(file)
+
+
+def test_bytes_that_are_no_text_are_no_doctors_file(tmp_path):
+    file = tmp_path / "doctor.json"
+    file.write_bytes(b"\xff\xfe\0")
+    with pytest.raises(UsageError, match=r"must be a doctor's JSON; it is no JSON$"):
         read_doctor(file)
 
 
