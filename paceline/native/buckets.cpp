@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <utility>
 
 #include "clones.h"
 #include "noise.h"
@@ -11,27 +10,19 @@
 namespace paceline {
 namespace {
 
-constexpr size_t kRun = 8;  // blocks added up at once
-constexpr int kTurns = 8;
+constexpr size_t kRun = 4;  // blocks added up at once
+constexpr int kTurns = 4;
 constexpr double kMany = 4096;      // tokens in a bucket; they may be all alike
 constexpr double kLightest = 46.0;  // what is deeper weighs nothing
 
-// Where each token is added. The last bucket, which may hold most, takes turns with some behind it: one addition after
-// the other to one place would wait for memory.
+// Where each token is added. Tokens take turns with a bucket's places, which are side by side: one addition after the
+// other to one place would wait for memory. What is not finite goes behind the last bucket.
 PACELINE_CLONES void place(const Scale& given, const float* x, int n, float steps, int last, int32_t* places) {
   const Scale scale = given;
   for (int i = 0; i < n; ++i) {
     const int32_t bucket = bucket_at(scale.depth(x[i]), steps, last);
-    places[i] = bucket + ((i % kTurns) & -static_cast<int32_t>(bucket == last));
-  }
-}
-
-// Leaves nothing of tokens below (logit, id).
-PACELINE_CLONES void drop_below(const float* x, int n, float logit, uint32_t id, uint32_t first, Sums* sums) {
-  for (int i = 0; i < n; ++i) {
-    const bool in = (x[i] > logit) | ((x[i] == logit) & (first + static_cast<uint32_t>(i) <= id));
-    sums[i].weight &= -static_cast<int64_t>(in);
-    sums[i].moment &= -static_cast<int64_t>(in);
+    const int32_t beyond = (last + 1 - bucket) & -static_cast<int32_t>(x[i] < -FLT_MAX);
+    places[i] = (bucket + beyond) * kTurns + i % kTurns;
   }
 }
 
@@ -77,10 +68,9 @@ double range_of(const Row& row, const Scale& scale, double part) {
 
 }  // namespace
 
-Buckets::Buckets(const Row& row, const Scale& scale, uint64_t least, Unit unit, double part)
-    : row_(row), scale_(scale), least_(least), unit_(unit) {
+Buckets::Buckets(const Row& row, const Scale& scale, Unit unit, double part) : row_(row), scale_(scale), unit_(unit) {
   const double range = range_of(row, scale, part);
-  steps_ = static_cast<float>(std::exp2(std::floor(std::log2((kCount - kTurns) / range))));
+  steps_ = static_cast<float>(std::exp2(std::floor(std::log2((kCount - 2) / range))));
   last_ = static_cast<int>(std::ceil(range * static_cast<double>(steps_)));
   fill();
 }
@@ -88,6 +78,7 @@ Buckets::Buckets(const Row& row, const Scale& scale, uint64_t least, Unit unit, 
 void Buckets::fill() {
   const std::vector<int32_t>& maxima = row_.maxima();
   const int32_t least = key_in(least_);
+  std::array<Sums, size_t{kCount} * kTurns> turns{};
   for (size_t b = 0, end = 0; b < maxima.size(); b = end) {
     end = b + 1;
     if (maxima[b] < least) continue;
@@ -95,25 +86,24 @@ void Buckets::fill() {
     while (end < maxima.size() && end - b < kRun && maxima[end] >= least && (of(maxima[end]) == last_) == is_deep)
       ++end;
     const int first = static_cast<int>(b) * kBlock, n = std::min(row_.size(), static_cast<int>(end) * kBlock) - first;
-    if (is_deep && unit_ == Unit::Weight && least_ == kFinite)
-      sums_[static_cast<size_t>(last_)] += sum_moments(scale_, row_.x() + first, n);
-    else add(first, n);
+    if (is_deep && unit_ == Unit::Weight) sums_[static_cast<size_t>(last_)] += sum_moments(scale_, row_.x() + first, n);
+    else add(first, n, turns.data());
   }
-  for (int turn = 1; turn < kTurns; ++turn)
-    sums_[static_cast<size_t>(last_)] += std::exchange(sums_[static_cast<size_t>(last_ + turn)], Sums{});
+  for (size_t b = 0; b <= static_cast<size_t>(last_); ++b)
+    for (size_t turn = 0; turn < kTurns; ++turn) sums_[b] += turns[b * kTurns + turn];
 }
 
-void Buckets::add(int first, int n) {
+void Buckets::add(int first, int n, Sums* sums) const {
   const float* x = row_.x() + first;
-  Sums sums[kRun * kBlock];
   int32_t places[kRun * kBlock];
-  if (unit_ == Unit::Weight) weigh(scale_, x, n, sums);
-  else std::fill(sums, sums + n, Sums{1, 0});
-  if (unit_ == Unit::Token || least_ != kFinite)  // what is not finite has no weight anyway
-    drop_below(x, n, value_of(key_in(least_)), static_cast<uint32_t>(id_in(least_)), static_cast<uint32_t>(first),
-               sums);
   place(scale_, x, n, steps_, last_, places);
-  for (int i = 0; i < n; ++i) sums_[static_cast<size_t>(places[i])] += sums[i];
+  if (unit_ == Unit::Token) {
+    for (int i = 0; i < n; ++i) sums[places[i]].weight += 1;
+    return;
+  }
+  Sums each[kRun * kBlock];
+  weigh(scale_, x, n, each);
+  for (int i = 0; i < n; ++i) sums[places[i]] += each[i];
 }
 
 Sums Buckets::total() const {
@@ -198,13 +188,13 @@ std::vector<Buckets::Group> Buckets::gather(int first, int last) const {
     const Sums each = weigh_one(value_of(least));
     if (least == most) return {{row_.nth(least, 0), each, weight / std::max<int64_t>(each.weight, 1)}};
   }
-  const std::vector<uint64_t> ranks = row_.within(std::max(least_, rank_of(low, 0xffffffffu)), high);
-  std::vector<Group> groups(ranks.size());
-  std::vector<float> logits(ranks.size());
-  std::vector<Sums> sums(ranks.size(), Sums{1, 0});
-  for (size_t i = 0; i < ranks.size(); ++i) logits[i] = value_of(key_in(ranks[i]));
+  const std::vector<int> ids = row_.within(std::max(least_, rank_of(low, 0xffffffffu)), high);
+  std::vector<Group> groups(ids.size());
+  std::vector<float> logits(ids.size());
+  std::vector<Sums> sums(ids.size(), Sums{1, 0});
+  for (size_t i = 0; i < ids.size(); ++i) logits[i] = row_.x()[ids[i]];
   if (unit_ == Unit::Weight) weigh(scale_, logits.data(), static_cast<int>(logits.size()), sums.data());
-  for (size_t i = 0; i < ranks.size(); ++i) groups[i] = {ranks[i], sums[i], 1};
+  for (size_t i = 0; i < ids.size(); ++i) groups[i] = {row_.rank(ids[i]), sums[i], 1};
   return groups;
 }
 

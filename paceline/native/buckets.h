@@ -16,8 +16,8 @@ class Buckets {
  public:
   enum class Unit { Token, Weight };  // what a token counts for
 
-  // Of the tokens from a rank on. `part` is the share the first cut will leave, which says how deep it lies at most.
-  Buckets(const Row&, const Scale&, uint64_t least, Unit, double part);
+  // `part` is the share the first cut will leave, which says how deep it lies at most.
+  Buckets(const Row&, const Scale&, Unit, double part);
 
   Sums total() const;
   // Returns the least rank such that the tokens down to it hold `need`, and forgets those below.
@@ -26,7 +26,7 @@ class Buckets {
   double reach(double mean, int64_t need) const;
 
  private:
-  static constexpr int kCount = 2048;
+  static constexpr int kCount = 512;
 
   // Tokens with one logit.
   struct Group {
@@ -40,13 +40,13 @@ class Buckets {
   int of(int32_t key) const { return bucket_at(scale_.depth(value_of(key)), steps_, last_); }
   double edge(int bucket) const { return bucket > last_ ? -64.0 : -static_cast<double>(bucket) / steps_; }
   void fill();
-  void add(int first, int n);
+  void add(int first, int n, Sums* sums) const;
   Sums weigh_one(float logit) const;
   std::vector<Group> gather(int first, int last) const;
 
   const Row& row_;
   Scale scale_;
-  uint64_t least_;
+  uint64_t least_ = kFinite;
   Unit unit_;
   float steps_;  // buckets per unit of depth, a power of two: the edges are exact
   int last_;     // which holds all that is deeper, too

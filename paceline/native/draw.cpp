@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "buckets.h"
@@ -15,6 +16,7 @@ namespace paceline {
 namespace {
 
 constexpr double kLikely = 0.75;  // from this share on a nucleus mostly holds whoever wins without it
+constexpr size_t kFew = 4096;     // tokens among which the k-th is sought one by one
 
 // Which tokens may win: those from a rank on, up to a key.
 struct Members {
@@ -51,14 +53,9 @@ class Race {
   // A block of tokens none of which is likelier than `logit`.
   void enter(int block, float logit) {
     if (!(logit >= floor_)) return;
-    const int first = block * kBlock;
-    const float* x = row_.x() + first;
     float padded[kBlock];
-    if (first + kBlock > row_.size()) {
-      std::fill(std::copy(x, row_.x() + row_.size(), padded), padded + kBlock, -INFINITY);
-      x = padded;
-    }
-    asked_ += kernels_.reaching(x, floor_, first, group_, ids_ + asked_);
+    const float* x = row_.block(block, padded);
+    asked_ += kernels_.reaching(x, floor_, INFINITY, block * kBlock, group_, ids_ + asked_);
     most_ = std::max(most_, logit);
     for (; asked_ >= kBatch; most_ = logit) answer();  // who is left is of this block
   }
@@ -140,13 +137,44 @@ uint64_t min_p_rank(float top, const Filters& f) {
 
 // The least rank of the best k.
 uint64_t top_k_rank(const Row& row, const Scale& scale, int k) {
-  if (static_cast<size_t>(k) > row.maxima().size()) {
-    Buckets buckets(row, scale, kFinite, Buckets::Unit::Token, 1.0);
-    return buckets.cut(std::min<int64_t>(k, buckets.total().weight));
+  if (static_cast<size_t>(k) <= row.maxima().size()) {
+    const std::vector<int> ids =
+        row.within(std::max(kFinite, rank_of(row.reached_by(static_cast<size_t>(k)), 0xffffffffu)));
+    if (ids.size() < static_cast<size_t>(k)) return kFinite;
+    if (ids.size() < kFew) {
+      std::vector<uint64_t> ranks(ids.size());
+      std::transform(ids.begin(), ids.end(), ranks.begin(), [&](int id) { return row.rank(id); });
+      std::nth_element(ranks.begin(), ranks.begin() + k - 1, ranks.end(), std::greater<>());
+      return ranks[static_cast<size_t>(k) - 1];
+    }
   }
-  const std::vector<uint64_t> ranks = row.best(static_cast<size_t>(k));
-  return *std::min_element(ranks.begin(), ranks.end());
+  Buckets buckets(row, scale, Buckets::Unit::Token, 1.0);
+  return buckets.cut(std::min<int64_t>(k, buckets.total().weight));
 }
+
+// The tokens of a row at or above a rank, as a row of their own.
+class Part {
+ public:
+  Part(const Row& row, uint64_t least) : ids_(row.within(least)), logits_(logits(row)), row_(logits_.data(), size()) {}
+
+  const Row& row() const { return row_; }
+  // What a rank in it is in the whole.
+  uint64_t whole(uint64_t rank) const {
+    return rank_of(key_in(rank), static_cast<uint32_t>(ids_[static_cast<size_t>(id_in(rank))]));
+  }
+
+ private:
+  int size() const { return static_cast<int>(ids_.size()); }
+  std::vector<float> logits(const Row& row) const {
+    std::vector<float> logits(ids_.size());
+    for (size_t i = 0; i < ids_.size(); ++i) logits[i] = row.x()[ids_[i]];
+    return logits;
+  }
+
+  std::vector<int> ids_;
+  std::vector<float> logits_;
+  Row row_;
+};
 
 // Keeps the members nearest the mean of depths: an interval of keys.
 void keep_typical(Members& members, const Buckets& buckets, double part) {
@@ -168,8 +196,13 @@ Members members_of(const Row& row, const Filters& f) {
   if (f.top_k > 0 && f.top_k < row.size()) members.least = std::max(members.least, top_k_rank(row, scale, f.top_k));
   float top = row.top();
   if (f.top_p < 1.0 || f.typical_p < 1.0) {
-    Buckets buckets(row, scale, members.least, Buckets::Unit::Weight, std::min(f.top_p, f.typical_p));
-    if (f.top_p < 1.0) members.least = buckets.cut(share(buckets.total().weight, f.top_p));
+    std::optional<Part> part;
+    if (members.least != kFinite) part.emplace(row, members.least);
+    Buckets buckets(part ? part->row() : row, scale, Buckets::Unit::Weight, std::min(f.top_p, f.typical_p));
+    if (f.top_p < 1.0) {
+      const uint64_t cut = buckets.cut(share(buckets.total().weight, f.top_p));
+      members.least = part ? part->whole(cut) : cut;
+    }
     if (f.typical_p < 1.0) {
       keep_typical(members, buckets, f.typical_p);
       top = value_of(row.extent(key_in(members.least), members.most).second);
@@ -205,9 +238,7 @@ int draw(const Row& row, const Filters& f, const Key& key) {
 std::vector<int> kept(const Row& row, const Filters& f) {
   if (f.is_greedy()) return {row.argmax()};
   const Members members = members_of(row, f);
-  std::vector<int> ids;
-  for (uint64_t r : row.within(members.least, members.most)) ids.push_back(id_in(r));
-  return ids;
+  return row.within(members.least, members.most);
 }
 
 std::vector<int> survivors(const Row& row, const Filters& f) {

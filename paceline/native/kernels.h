@@ -52,9 +52,9 @@ struct Kernels {
   void (*to_f16)(const float* x, int n, uint16_t* out);                                      // n % 16 == 0
   void (*softcap)(float* x, int n, float cap);
   void (*attention)(const AttentionCall&);
-  // Writes first + i for each group of tokens x[i] to x[i + group - 1], of 64, one of which is at least `floor`;
-  // returns how many. A group has one or four tokens; `out` has room for 64 numbers.
-  int (*reaching)(const float* x, float floor, int first, int group, int32_t* out);
+  // Writes first + i for each group of tokens x[i] to x[i + group - 1], of 64, one of which is at least `floor` and
+  // below `end`; returns how many. A group has one or four tokens; `out` has room for 64 numbers.
+  int (*reaching)(const float* x, float floor, float end, int first, int group, int32_t* out);
   // The words of keyed noise of 32 counters: out[32 lane + i] belongs to token 4 counters[i] + lane.
   void (*philox)(uint64_t seed, uint32_t stream, uint64_t position, const uint32_t* counters, uint32_t* out);
 };

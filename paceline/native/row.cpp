@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "clones.h"
+#include "noise.h"
 
 namespace paceline {
 namespace {
@@ -34,18 +35,6 @@ PACELINE_CLONES void whole_maxima(const float* x, int blocks, int32_t* out) {
       for (int j = 0; j < half; ++j) best[j] = best[j] > best[j + half] ? best[j] : best[j + half];
     out[b] = best[0];
   }
-}
-
-// Marks the tokens with keys from `low` to `high`; returns whether there are any.
-PACELINE_CLONES bool mark(const float* x, int n, int32_t low, int32_t high, uint8_t* marks) {
-  uint8_t any = 0;
-  for (int i = 0; i < n; ++i) {
-    const int32_t key = key_of(x[i]);
-    const uint8_t in = (key >= low) & (key <= high);
-    marks[i] = in;
-    any |= in;
-  }
-  return any != 0;
 }
 
 // Widens the ends by the keys from `low` to `high`.
@@ -87,23 +76,31 @@ Row::Row(const float* x, int n, const int32_t* tokens, const int32_t* maxima) : 
   if (argmax_ == end) throw std::invalid_argument("these are another row's maxima");
 }
 
-std::vector<uint64_t> Row::within(uint64_t least, int32_t most) const {
-  std::vector<uint64_t> ranks;
+const float* Row::block(int b, float* padded) const {
+  const float *first = x_ + b * kBlock, *end = x_ + n_;
+  if (end - first >= kBlock) return first;
+  std::fill(std::copy(first, end, padded), padded + kBlock, -INFINITY);
+  return padded;
+}
+
+std::vector<int> Row::within(uint64_t least, int32_t most) const {
+  const Kernels& kernels = noise_kernels();
   const int32_t low = key_in(least);
+  const uint32_t last = 0xffffffffu - static_cast<uint32_t>(least);  // of those at `low`, who is in
+  const float end = value_of(std::min(most, kInfinity - 1) + 1);
+  std::vector<int> ids;
   for (size_t b = 0; b < maxima_.size(); ++b) {
     if (maxima_[b] < low) continue;
-    const int first = static_cast<int>(b) * kBlock, n = std::min(n_ - first, kBlock);
-    uint8_t marks[kBlock] = {};
-    if (!mark(x_ + first, n, low, most, marks)) continue;
-    for (int eighth = 0; eighth < kBlock; eighth += 8) {
-      uint64_t any;
-      __builtin_memcpy(&any, marks + eighth, 8);
-      if (any == 0) continue;
-      for (int i = eighth; i < eighth + 8; ++i)
-        if (marks[i] != 0 && rank(first + i) >= least) ranks.push_back(rank(first + i));
-    }
+    float padded[kBlock];
+    int32_t found[kBlock];
+    const uint32_t first = static_cast<uint32_t>(b) * kBlock;
+    const int count = kernels.reaching(block(static_cast<int>(b), padded), value_of(first <= last ? low : low + 1), end,
+                                       static_cast<int>(first), 1, found);
+    const bool is_split = first <= last && last - first < kBlock;
+    const auto out = [&](int id) { return static_cast<uint32_t>(id) > last && key_of(x_[id]) == low; };
+    ids.insert(ids.end(), found, is_split ? std::remove_if(found, found + count, out) : found + count);
   }
-  return ranks;
+  return ids;
 }
 
 std::pair<int32_t, int32_t> Row::extent(int32_t low, int32_t high) const {
@@ -125,20 +122,11 @@ uint64_t Row::nth(int32_t key, int64_t place) const {
   throw std::logic_error("a row has fewer tokens of a logit than it seemed to");
 }
 
-std::vector<uint64_t> Row::best(size_t count) const {
-  uint64_t least = 0;
-  if (count <= maxima_.size()) {
-    // The count-th largest block maximum is a floor: at least `count` tokens reach it.
-    std::vector<int32_t> order(maxima_);
-    const auto nth = order.begin() + static_cast<std::ptrdiff_t>(count) - 1;
-    std::nth_element(order.begin(), nth, order.end(), std::greater<>());
-    least = rank_of(*nth, 0xffffffffu);
-  }
-  std::vector<uint64_t> ranks = within(least);
-  std::nth_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count) - 1, ranks.end(),
-                   std::greater<>());
-  ranks.resize(count);
-  return ranks;
+int32_t Row::reached_by(size_t count) const {
+  std::vector<int32_t> order(maxima_);
+  const auto nth = order.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::nth_element(order.begin(), nth, order.end(), std::greater<>());
+  return *nth;
 }
 
 }  // namespace paceline

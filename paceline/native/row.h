@@ -72,14 +72,16 @@ class Row {
   const std::vector<int32_t>& maxima() const { return maxima_; }
   uint64_t rank(int id) const { return rank_of(key_of(x_[id]), static_cast<uint32_t>(id)); }
 
-  // The ranks of all tokens at or above a rank whose key is at most `most`, by id.
-  std::vector<uint64_t> within(uint64_t least, int32_t most = INT32_MAX) const;
+  // The 64 logits of a block; in `padded`, -inf behind them, where it is not full.
+  const float* block(int b, float* padded) const;
+  // The ids, ascending, of all tokens at or above a rank whose key is at most `most`.
+  std::vector<int> within(uint64_t least, int32_t most = INT32_MAX) const;
   // The least and the greatest of the keys from `low` to `high`; the other way round if there are none.
   std::pair<int32_t, int32_t> extent(int32_t low, int32_t high) const;
   // The rank of the token that has `place` others of its key before it.
   uint64_t nth(int32_t key, int64_t place) const;
-  // The `count` < V tokens of highest rank, in any order.
-  std::vector<uint64_t> best(size_t count) const;
+  // A key that at least `count` tokens reach, of no more than there are blocks.
+  int32_t reached_by(size_t count) const;
 
  private:
   const float* x_;

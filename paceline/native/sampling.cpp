@@ -140,15 +140,16 @@ void bind_sampling(nb::module_& m) {
       "logits"_a, "value"_a, "temperature"_a, "how likely a token with logit `value` is, before any filter");
   m.def(
       "reaching",
-      [](const Logits& block, float floor, int first, int group, const std::string& isa) {
+      [](const Logits& block, float floor, float end, int first, int group, const std::string& isa) {
         if (block.shape(0) != kBlock || (group != 1 && group != 4))
           throw std::invalid_argument("a block has 64 logits, a group 1 or 4 of them");
         std::vector<int32_t> out(kBlock);
-        out.resize(static_cast<size_t>(noise_kernels(isa).reaching(block.data(), floor, first, group, out.data())));
+        const int count = noise_kernels(isa).reaching(block.data(), floor, end, first, group, out.data());
+        out.resize(static_cast<size_t>(count));
         return array_of(out);
       },
-      "block"_a, "floor"_a, "first"_a, "group"_a, "isa"_a = "",
-      "int32 [n]: where, from `first` on, those groups of a block's logits begin of which one is at least `floor`");
+      "block"_a, "floor"_a, "end"_a, "first"_a, "group"_a, "isa"_a = "",
+      "int32 [n]: where, from `first` on, those groups of a block's logits begin of which one is in [floor, end)");
   m.def(
       "philox",
       [](uint64_t seed, uint32_t stream, int64_t position, const Tokens& tokens, const std::string& isa) {

@@ -65,3 +65,26 @@ def test_a_cut_falls_wherever_it_is_asked_to(filter, count):
             np.testing.assert_array_equal(
                 survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
             )
+
+
+@pytest.mark.parametrize("count", sweep((2, 50), fast=(2,)))
+def test_a_cut_falls_rightly_among_what_another_left(count):
+    """Behind top-k only its tokens are looked at: ties at both cuts, as many as there are, one alone."""
+    random = np.random.default_rng(100 + count)
+    for name, row in rows(3):
+        finite = int(np.isfinite(row).sum())
+        for top_k in (1, 2, 64, 313, 314, finite, finite + 1, *random.integers(1, VOCAB, count)):
+            for filters in ({"top_p": random.random()}, {"typical_p": random.random()}, {"top_p": 0.9, "min_p": 0.5}):
+                params = SamplingParams(1 / np.log(2), top_k=int(top_k), seed=9, **filters)
+                np.testing.assert_array_equal(
+                    survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+                )
+                assert draw_at(row, params, 5) == draw_plain_at(row, params, 5), (name, params)
+
+
+def test_the_laws_tokens_come_by_id_whatever_cut_them():
+    for name, row in rows(4):
+        for filters in ({"top_k": 5000}, {"top_p": 0.7}, {"typical_p": 0.6}, {"min_p": 0.2}):
+            p = SamplingParams(0.7, **filters)
+            ids = native().kept(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+            np.testing.assert_array_equal(ids, np.sort(law_of_row(row, p).ids), err_msg=f"{name} {filters}")

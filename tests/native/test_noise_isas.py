@@ -26,8 +26,16 @@ def test_every_instruction_set_finds_the_logits_that_may_win(isa, share):
         block = np.where(random.random(64) < share, 1.0, -1.0).astype(np.float32)
         block[random.integers(64)] = -np.inf
         ones = np.flatnonzero(block >= 1.0)
-        assert np.array_equal(native().reaching(block, 1.0, 640, 1, isa=isa), 640 + ones)
-        assert np.array_equal(native().reaching(block, 1.0, 640, 4, isa=isa), 640 + np.unique(ones // 4) * 4)
+        assert np.array_equal(native().reaching(block, 1.0, 2.0, 640, 1, isa=isa), 640 + ones)
+        assert np.array_equal(native().reaching(block, 1.0, 2.0, 640, 4, isa=isa), 640 + np.unique(ones // 4) * 4)
+
+
+@pytest.mark.parametrize("isa", native().isas())
+def test_every_instruction_set_leaves_out_the_end_of_a_range_and_not_its_start(isa):
+    block = np.random.default_rng(1).choice(np.array([-np.inf, -1.5, -0.0, 0.0, 1e-45, 2.5], np.float32), 64)
+    for floor, end in [(-1.5, 0.0), (-0.0, 2.5), (0.0, 1e-45), (1e-45, np.inf), (2.5, 2.5), (-np.inf, np.inf)]:
+        inside = np.flatnonzero((block >= np.float32(floor)) & (block < np.float32(end)))
+        assert np.array_equal(native().reaching(block, floor, end, 64, 1, isa=isa), 64 + inside), (floor, end)
 
 
 def test_every_instruction_set_is_asked_by_its_own_name():

@@ -25,6 +25,8 @@ FILTERS = [
     {"min_p": 1.0},
     {"min_p": 1e-12},
     {"top_k": 40, "top_p": 0.8, "min_p": 0.1},
+    {"top_k": 300, "top_p": 0.5},
+    {"top_k": 300, "typical_p": 0.5},
     {"typical_p": 0.9},
     {"typical_p": 0.2},
     {"typical_p": 1e-9},
