@@ -129,7 +129,7 @@ def read_doctor(path: Path) -> Json:
         found = json.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"`{path}` must be a doctor's JSON; it is no JSON: {error}", hint=hint) from error
     measured = found.get("measured") if isinstance(found, dict) else None
     try:
@@ -137,7 +137,7 @@ def read_doctor(path: Path) -> Json:
         seconds = {int(rows): float(value) for rows, value in measured["target_seconds"].items()}
         odds = [float(value) for value in measured.get("acceptance", [])]
         good = 1 in seconds and all(value > 0 for value in seconds.values()) and all(0 <= value <= 1 for value in odds)
-    except (AssertionError, KeyError, TypeError, ValueError, AttributeError):
+    except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
         raise UsageError(f"`{path}` must be a doctor's JSON with `measured.target_seconds` by rows", hint=hint)
