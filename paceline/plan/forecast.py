@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +137,9 @@ def read_doctor(path: Path) -> Json:
         assert isinstance(measured, dict)
         seconds = {int(rows): float(value) for rows, value in measured["target_seconds"].items()}
         odds = [float(value) for value in measured.get("acceptance", [])]
-        good = 1 in seconds and all(value > 0 for value in seconds.values()) and all(0 <= value <= 1 for value in odds)
+        others = [float(measured.get(name, 0.0)) for name in ("draft_step_seconds", "other_seconds")]
+        good = 1 in seconds and all(0 < value < math.inf for value in seconds.values())
+        good = good and all(0 <= value <= 1 for value in odds) and all(0 <= value < math.inf for value in others)
     except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
