@@ -136,7 +136,7 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
 def _check(message: object) -> None:
     if not isinstance(message, Mapping):
         raise UsageError(f"a message must be a mapping, got `{str(message)[:80]}`", hint=_MESSAGE)
-    if message.get("role") not in ROLES:
+    if not isinstance(message.get("role"), str) or message["role"] not in ROLES:
         got = f"`{str(message['role'])[:80]}`" if "role" in message else "none"
         raise UsageError(f"a message's role must be one of {', '.join(ROLES)}, got {got}", hint=_MESSAGE)
     if not isinstance(message.get("content"), str):

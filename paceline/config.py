@@ -117,5 +117,5 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise UsageError(f"{name} must be one of {', '.join(known)}, got `{value}`")

@@ -181,7 +181,7 @@ class SamplingParams:
         """Keep what was given as tuples, so that nobody changes it afterwards."""
         if isinstance(self.logit_bias, Mapping):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
-        for name in ("logit_bias", "bad_words", "allowed_tokens", "logits_processors"):
+        for name in ("stop", "logit_bias", "bad_words", "allowed_tokens", "logits_processors"):
             value = getattr(self, name)
             if isinstance(value, (list, set, frozenset)):
                 object.__setattr__(self, name, tuple(value))

@@ -49,7 +49,7 @@ def read(path: Path) -> list[str]:
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"`{path}` begins like a JSON list and is none: {error}", hint=hint) from error
         if any(not isinstance(prompt, str) for prompt in found):
             raise UsageError(f"`{path}` must be a JSON list of texts", hint=hint)

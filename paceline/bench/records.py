@@ -106,7 +106,7 @@ def read(path: Path) -> Found:
             else:
                 assert {"workload", "index", "temperature", "replies", "peers"} <= entry.keys()
                 found.prompts.append(entry)
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as error:
             raise _not_ours(path, number) from error
         found.nbytes += len(line)
     if not found.settings:

@@ -108,7 +108,7 @@ class CostTable:
             if not isinstance(value, dict):
                 raise TypeError("no object")
             return CostTable({int(rows): float(seconds) for rows, seconds in value.items()})
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"a cost table is an object of rows and seconds, got {value!r:.80}") from error
 
     def _measured(self, rows: int) -> float:

@@ -75,7 +75,13 @@ class Corpus:
     @staticmethod
     def open(path: Path, tokenizer: Vocabulary, *, capacity: int = CAPACITY) -> Corpus:
         """Load a corpus, or start an empty one that will be saved there."""
-        if path.exists() or path.is_symlink():
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, ValueError) as error:  # too long, forbidden, or with a zero in it
+            raise UsageError(f"a corpus must be a file, `{path!s:.80}` names none: {error}") from error
+        else:
             return Corpus.load(path, tokenizer, capacity=capacity)
         if not path.parent.is_dir() or not path.name:
             raise UsageError(f"a corpus needs a folder that exists, got `{path}`", hint=f"mkdir -p {path.parent}")

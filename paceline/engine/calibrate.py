@@ -143,7 +143,7 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in steps.values()):
             raise ValueError(f"steps take more than no time, got {steps}")
         return Calibration(CostTable.from_json(said["forward_seconds"]), steps)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         log.info("measuring this machine again: %s is of no use (%s)", path, error)
         return None
 

@@ -149,6 +149,8 @@ class LLM:
 
     def generate_each(self, prompt: str | Seq[int], params: Seq[SamplingParams]) -> list[Completion]:
         """Reply to one prompt once for each of `params`, side by side; what they share of it is read once."""
+        if not isinstance(params, (list, tuple)):
+            raise UsageError(f"params must be a list of SamplingParams, got `{params!r:.80}`")
         return self._finish_all([self.encode(prompt)] * len(params), params, None)
 
     def stream(
@@ -190,7 +192,8 @@ class LLM:
     def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
         """Return token ids; names of control tokens in a text are plain text, whoever wrote them."""
         if not isinstance(prompt, str):
-            is_list = isinstance(prompt, (Seq, np.ndarray)) and not isinstance(prompt, (bytes, bytearray))
+            is_list = isinstance(prompt, Seq) and not isinstance(prompt, (bytes, bytearray, memoryview))
+            is_list = is_list or (isinstance(prompt, np.ndarray) and prompt.ndim == 1)
             if not is_list or not all(isinstance(token, (int, np.integer)) for token in prompt):
                 raise UsageError(
                     f"a prompt must be a text, a list of token ids or a list of texts, got `{prompt!r:.80}`"
@@ -252,6 +255,8 @@ class LLM:
     ) -> list[Completion]:
         expected = self._predicted(prediction)
         each = params if isinstance(params, (list, tuple)) else [params] * len(prompts)
+        if len(each) != len(prompts):
+            raise UsageError(f"params must be one for all prompts or one for each of {len(prompts)}, got `{len(each)}`")
         records = [
             Transcript(Request(next(self._ids), ids, _checked(one), expected))
             for ids, one in zip(prompts, each, strict=True)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +39,9 @@ def read(path: Path, key: Mapping[str, str], version: int) -> Json | None:
         OSError: it cannot be read.
     """
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError("it is too large")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:  # a pipe would be waited for
+            raise ValueError("it is too large, or no file")
         said = json.loads(path.read_text())
     except FileNotFoundError:
         return None

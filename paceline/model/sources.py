@@ -139,8 +139,14 @@ def resolve(source: str, *, progress: bool = False) -> Path:
         return _resolve_known(KNOWN[source], progress)
     if source.startswith("hf:"):
         return _resolve_hub(source, progress)
-    path = Path(source).expanduser()
-    if path.exists():
+    try:
+        path = Path(source).expanduser()
+        is_there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, or the home of nobody
+        raise ModelNotFound(
+            f"wanted a model file; `{source:.80}` names none: {error}", hint="check the path"
+        ) from error
+    if is_there:
         if path.is_dir() and not (path / "config.json").is_file():
             raise ModelNotFound(
                 f"wanted a `.gguf` file or a Hugging Face folder; `{path}` is a folder without config.json",

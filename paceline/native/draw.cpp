@@ -100,7 +100,7 @@ class Race {
     best_ = sum, winner_ = id;
     // No logit below it wins: the largest noise is log 2^33 = 22.87.
     const double floor = (best_ - 22.9 - 1e-14 * std::fabs(best_)) * temperature_;
-    floor_ = std::nextafter(static_cast<float>(floor), -INFINITY);
+    floor_ = std::max(std::nextafter(static_cast<float>(std::max(floor, -double{FLT_MAX})), -INFINITY), -FLT_MAX);
   }
 
   const Members& members_;
@@ -111,7 +111,7 @@ class Race {
   int group_;  // tokens that ask together: those of a counter, where the row has all of them
   int winner_ = -1;
   double best_ = -std::numeric_limits<double>::infinity();
-  float floor_ = -INFINITY;
+  float floor_ = -FLT_MAX;                // never less: -inf wins nothing, and is what a last block is padded with
   int asked_ = 0, ids_[kBatch + kBlock];  // the first of each group whose words are wanted
   uint32_t counters_[kBatch] = {};
   float most_ = -INFINITY;  // no likelier token is among them

@@ -140,7 +140,7 @@ def read_doctor(path: Path) -> Json:
         rest = [float(measured.get(name, 0.0)) for name in ("draft_step_seconds", "other_seconds")]
         good = 1 in seconds and all(0 < value < math.inf for value in seconds.values())
         good = good and all(0 <= value < math.inf for value in rest) and all(0 <= value <= 1 for value in odds)
-    except (AssertionError, KeyError, TypeError, ValueError, AttributeError):
+    except (AssertionError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
         raise UsageError(f"`{path}` must be a doctor's JSON with `measured.target_seconds` by rows", hint=hint)

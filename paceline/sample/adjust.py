@@ -95,7 +95,7 @@ def _checked(given: object, name: str, vocab: int) -> Floats:
     hint = "return the logits, also when they were changed in place"
     try:
         row = np.ascontiguousarray(given, np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProcessorError(f"{name} must return {vocab} logits, got `{given!r:.80}`", hint=hint) from error
     if given is None or row.shape != (vocab,):
         got = "None" if given is None else f"an array of shape {row.shape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -24,6 +25,8 @@ def validate(params: SamplingParams) -> None:
     _real("frequency_penalty", params.frequency_penalty, -2, 2, "from -2 to 2; 0 is off")
     _whole("top_k", params.top_k, 0, 2**31 - 1, "0 (off) or a positive whole number")
     _whole("seed", params.seed, 0, 2**64 - 1, "a whole number from 0 to 2^64 - 1")
+    if not isinstance(params.ignore_eos, (bool, np.bool_)):
+        raise UsageError(f"ignore_eos must be True or False, got `{params.ignore_eos!r:.80}`")
     _whole("max_tokens", params.max_tokens, 1, 2**31 - 1, "a whole number from 1 to 2147483647")
     _whole("min_tokens", params.min_tokens, 0, 2**31 - 1, "0 (off) or a positive whole number")
     if params.min_tokens > params.max_tokens:
@@ -75,7 +78,7 @@ def _is_id(value: object) -> bool:
 
 
 def _real(name: str, value: object, least: float, most: float, wanted: str, *, open_below: bool = False) -> None:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not fits or not least <= value <= most or (open_below and value == least):  # type: ignore[operator]
         raise UsageError(f"{name} must be {wanted}, got `{value}`")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from paceline.types import Draft, Draws, Floats, Verdict, View
+from paceline.types import Draft, Draws, Floats, Ints, Verdict, View
 
 
 class Verifier(Protocol):
@@ -23,3 +24,11 @@ class Verifier(Protocol):
             logits: float32 [N, V], the target's after each node.
             view: the sequence as it was before this round.
         """
+
+
+def before_failure(tokens: Ints, kept: Sequence[int]) -> Verdict:
+    """Return the verdict where nothing can be drawn behind the nodes `kept`: the last of them ends the round.
+
+    Plain decoding would not ask there yet, or never if that token ends the reply. Else the next round does, and fails.
+    """
+    return Verdict(tuple(kept[:-1]), int(tokens[kept[-1]]))

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.errors import NumericalError
 from paceline.sample.dice import Dice, KeyedDice
 from paceline.sample.draw import law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, drawn_children, sure_children
 
@@ -53,7 +55,12 @@ class _Visit:
     def decide(self, node: int, path: tuple[int, ...], share: float) -> Verdict | None:
         """Return what is kept of the subtree below `node`, or `None` if not even that."""
         tokens = self.draft.tree.tokens
-        p = law_fast(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
+        try:
+            p = law_fast(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
+        except NumericalError:
+            if not path:
+                raise
+            return before_failure(tokens, path) if self.dice.accept(share) else None
         for child, q in self._children(node):
             token = tokens[child]
             reached = min(1.0, share * float(p[token] / q[token]))

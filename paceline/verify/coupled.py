@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paceline.errors import NumericalError
 from paceline.sample.draw import draw
 from paceline.types import Draft, Draws, Floats, TokenTree, Verdict, View
+from paceline.verify.base import before_failure
 
 
 class CoupledVerifier:
@@ -41,7 +43,12 @@ def walk(tree: TokenTree, target: Callable[[int, list[int]], int]) -> Verdict:
     tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
     node, kept = 0, list[int]()
     while True:
-        token = target(node, kept)
+        try:
+            token = target(node, kept)
+        except NumericalError:
+            if not kept:
+                raise
+            return before_failure(tree.tokens, kept)
         below = range(node + 1, len(tokens))
         child = next((c for c in below if parents[c] == node and tokens[c] == token), None)
         if child is None:

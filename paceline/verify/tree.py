@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from paceline.errors import NumericalError
 from paceline.sample.dice import Dice, KeyedDice
 from paceline.sample.draw import law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
 
 Chance = Callable[[View], Dice]
@@ -43,7 +45,12 @@ class RejectionVerifier:
             return CoupledVerifier().verify(draft, logits, view)
         dice, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
         while True:
-            p = law_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
+            try:
+                p = law_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
+            except NumericalError:
+                if not kept:
+                    raise
+                return before_failure(tokens, kept)
             child, token = self._next(draft, node, p, dice, len(kept))
             if child is None:
                 return Verdict(tuple(kept), token)

@@ -75,6 +75,7 @@ def test_another_run_s_file_is_refused(tmp_path, name, value):
         "no end of line",
         json.dumps({"kind": "run", "paceline_bench_run": 2, "settings": SETTINGS}) + '\n{"kind": "prompt", "a": 1}\n',
         "\xff\n",
+        "[" * 100_000 + "\n",
     ],
 )
 def test_what_is_not_ours_is_refused_and_left_alone(tmp_path, text):

@@ -13,7 +13,7 @@ def llm(talker):
     return paceline.load(talker, draft="off", context=256)
 
 
-@pytest.mark.parametrize("prompt", [5, None, 1.5, [1.5], ["a", 5], b"abc", {"role": "user"}, [[1], [2]]])
+@pytest.mark.parametrize("prompt", [5, None, 1.5, [1.5], ["a", 5], b"abc", {"role": "user"}, [[1], [2]], np.array(5)])
 def test_a_prompt_is_a_text_ids_or_texts(llm, prompt):
     with pytest.raises(UsageError, match="a prompt must be a text, a list of token ids or a list of texts, got"):
         llm.generate(prompt)
@@ -37,6 +37,7 @@ def test_ids_may_come_from_numpy(llm):
         ([{"content": "x"}], "role must be one of system, user, assistant, tool, got none"),
         ([{"role": "usr", "content": "x"}], "got `usr`"),
         ([{"role": ["user"], "content": "x"}], "role must be one of"),
+        ([{"role": np.array([1, 2]), "content": "x"}], "role must be one of"),
         ([], "at least one message"),
     ],
 )
@@ -50,6 +51,35 @@ def test_params_of_a_wrong_type_are_refused_before_a_round(llm, params):
     for reply in (llm.generate, llm.stream):
         with pytest.raises(UsageError):
             reply("Hi", params)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params"), [(["a", "b"], [SamplingParams()]), ("a", []), ("a", [SamplingParams()] * 2)]
+)
+def test_params_are_one_or_as_many_as_prompts(llm, prompt, params):
+    with pytest.raises(UsageError, match="one for all prompts or one for each"):
+        llm.generate(prompt, params)
+
+
+def test_one_prompt_is_replied_to_for_each_of_a_list(llm):
+    with pytest.raises(UsageError, match="must be a list of SamplingParams, got `5`"):
+        llm.generate_each("a", 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model": "a" * 5000}, "names none"),
+        ({"model": "~nobody-of-that-name/x.gguf"}, "names none"),
+        ({"draft": "a" * 5000}, "names none"),
+        ({"draft": "suffix:" + "a" * 5000}, "names none"),
+        ({"draft": "suffix:a\0b"}, "names none"),
+        ({"control": np.array([1, 2])}, "control must be one of"),
+    ],
+)
+def test_names_of_nothing_are_refused(talker, settings, said):
+    with pytest.raises(paceline.PacelineError, match=said):
+        paceline.LLM(**{"model": talker, "context": 256, **settings})
 
 
 @pytest.mark.parametrize("settings", [{"draft": None}, {"draft": True}, {"model": 5}])

@@ -102,11 +102,22 @@ def test_wrong_numbers_in_a_file_are_not_believed(home):
         {"forward_seconds": {"1": -1}},
         {"step_seconds": {"m": float("nan")}},
         {"step_seconds": 3},
+        {"step_seconds": {"m": 10**400}},
+        {"forward_seconds": {"1": 10**400}},
     ):
         path.write_text(json.dumps({**said, **wrong}))
         before = model.forwards
         calibrated(model, NoDrafter(), KEY)
         assert model.forwards > before, wrong
+
+
+def test_a_pipe_is_not_waited_for(home):
+    calibrated(TinyModel(), NoDrafter(), KEY)
+    (path,) = home.iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    assert calibrated(TinyModel(), NoDrafter(), KEY).cost.at(1) > 0
+    assert json.loads(path.read_text())["key"] == KEY
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path, monkeypatch):

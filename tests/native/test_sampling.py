@@ -233,12 +233,12 @@ def test_one_nan_among_numbers_is_refused():
 @pytest.mark.parametrize(
     ("setting", "values"),
     [
-        ("temperature", [-0.1, float("nan"), float("inf"), "1", None, True]),
-        ("top_p", [0, -1, 1.01, float("nan"), "0.9", None]),
+        ("temperature", [-0.1, float("nan"), float("inf"), 10**400, "1", None, True]),
+        ("top_p", [0, -1, 1.01, 10**400, float("nan"), "0.9", None]),
         ("min_p", [-0.1, 1.1, float("nan"), None]),
         ("typical_p", [0, -1, 1.01, float("nan"), "0.9", None]),
         ("repetition_penalty", [0, -1, 0.001, 101, float("nan"), float("inf"), "1", None, True]),
-        ("presence_penalty", [-2.1, 2.1, float("nan"), "1", None]),
+        ("presence_penalty", [-2.1, 2.1, -(10**400), float("nan"), "1", None]),
         ("frequency_penalty", [-2.1, 2.1, float("nan"), "1", None]),
         ("min_tokens", [-1, 1.5, 257, None, True]),
         ("logprobs", [-1, 21, 1.5, "3", True]),
@@ -249,6 +249,7 @@ def test_one_nan_among_numbers_is_refused():
         ("top_k", [-1, 1.5, 2**31, "3", None, True]),
         ("seed", [-1, 2**64, 0.5, None]),
         ("max_tokens", [0, -1, 1.5, None, 2**31]),
+        ("ignore_eos", ["false", None, 0]),
         ("stop", ["text", ("",), ("a", ""), (1,), (b"a",)]),
     ],
 )
@@ -278,6 +279,8 @@ def test_a_bad_setting_is_named_with_its_value(setting, values):
         {"max_tokens": 1},
         {"stop": ("a", "b")},
         {"stop": ["a"]},
+        {"stop": {"a"}},
+        {"temperature": 10**300},
         {"logit_bias": {3: -100, 5: 100.0}},
         {"logit_bias": {np.int64(3): 1}},
         {"allowed_tokens": [1, 2]},

@@ -1,6 +1,8 @@
 """The native draw's short cuts: cuts by rank, slices of mass and skipped blocks lose no token and add none."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -88,6 +90,28 @@ def test_draw_follows_the_logits_not_where_they_lie_in_memory():
     table = np.random.default_rng(0).standard_normal((5, 1001)).astype(np.float32)
     params = SamplingParams(temperature=1.0, seed=3)
     assert [draw_at(row, params, 4) for row in table] == [draw_at(row.copy(), params, 4) for row in table]
+
+
+GUARDED = """
+import ctypes, mmap
+import numpy as np
+from paceline.kernels.native import native
+page, count = mmap.PAGESIZE, 65
+memory = mmap.mmap(-1, 2 * page)
+second = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + page
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(second), page, 0) == 0
+tokens = np.frombuffer(memory, np.int32, count, page - 4 * count)
+tokens[:] = 3 * np.arange(count)
+drawn = {native().draw_among(np.zeros(count, np.float32), tokens, 1e300, 0, 1.0, 0.0, seed, 5) for seed in range(9)}
+print(len(drawn) > 1 and drawn <= set(tokens.tolist()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="guards memory as Linux does")
+def test_no_temperature_reads_tokens_behind_the_last():
+    """Behind the tokens lies a page that must not be read, and no bound leaves the last block's padding out."""
+    said = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "True\n"), said.stderr
 
 
 @pytest.mark.parametrize("call", [draw_at, draw_plain_at])

@@ -18,7 +18,9 @@ from paceline.errors import NumericalError, ProcessorError, UsageError
 from paceline.sample.draw import adjust_fast, draw
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
 from paceline.types import SamplingParams
+from paceline.verify.block import BlockVerifier
 from paceline.verify.coupled import CoupledVerifier, walk
+from paceline.verify.tree import RejectionVerifier, TreeVerifier
 
 VOCAB, SPACE, END = 16, 14, 15
 TOKENIZER = ByteTokenizer([*(bytes([97 + i]) for i in range(14)), b" ", b"."], eos_ids=[END])
@@ -267,10 +269,43 @@ def test_a_request_ends_with_its_processors_error_and_others_go_on(name):
             ended[event.request] = event
     assert isinstance(ended[0].error, ProcessorError)
     assert "logits_processors[0] failed behind 35 tokens: RuntimeError: enough" in str(ended[0].error)
-    assert said[0] == free.tokens[: len(said[0])]
-    assert 0 < len(said[0]) <= 6
+    assert said[0] == free.tokens[:6], "what came before the error is told, as without speculation"
     assert said[1] == other.tokens
     assert engine.cache.held() == 0
+
+
+def silent_after(tokens):
+    """Allow nothing behind these tokens, as a grammar does that is at its end."""
+
+    def silence(seen, logits):
+        return np.full_like(logits, -np.inf) if len(seen) >= len(PROMPT) + tokens else logits
+
+    return silence
+
+
+@pytest.mark.parametrize("processor", [after, silent_after])
+@pytest.mark.parametrize("verifier", [CoupledVerifier, RejectionVerifier, BlockVerifier, TreeVerifier])
+@pytest.mark.parametrize("stop", ["token", "text"])
+@pytest.mark.parametrize("base", BASES)
+def test_nobody_asks_a_processor_what_follows_the_end(base, stop, verifier, processor):
+    """A guess may go on behind the token that ends the reply, where a processor may have nothing to say any more."""
+    (free,) = said_by(BASES[base])
+    length = next(n for n in range(3, 30) if free.tokens[n - 1] not in free.tokens[: n - 1])
+    end, text = free.tokens[length - 1], TOKENIZER.decode(free.tokens[length - 1 : length])
+    tokenizer = ByteTokenizer(TOKENIZER.pieces, eos_ids=[end] if stop == "token" else [END])
+
+    def forced(seen, logits):  # so that chance of their own leads the other verifiers nowhere else
+        at = len(seen) - len(PROMPT)
+        return np.where(np.arange(VOCAB) == free.tokens[at], logits, -np.inf) if at < length else logits
+
+    stops = (text,) if stop == "text" else ()
+    params = replace(BASES[base], ignore_eos=False, logits_processors=(forced, processor(length)), stop=stops)
+    drafter = ScriptedDrafter(oracle, {0: [*PROMPT, *free.tokens]})
+    engine = engine_of(model_of(), drafter, tokenizer=tokenizer, length=16, verifier=verifier())
+    engine.add(Request(0, PROMPT, params))
+    events = list(engine.run())
+    assert events[-1].finish_reason == "stop", events[-1].error
+    assert [token for event in events for token in event.tokens] == free.tokens[:length]
 
 
 def test_a_law_without_tokens_is_an_error_that_says_so():
