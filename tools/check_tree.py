@@ -18,7 +18,7 @@ SIZED = (".py", ".cpp", ".h", ".inc")
 
 # A module imports its own level and lower ones.
 LEVELS = {
-    **dict.fromkeys(("types", "errors", "config", "hardware"), 0),
+    **dict.fromkeys(("types", "errors", "config", "hardware", "turns"), 0),
     **dict.fromkeys(("tokenizer", "tokenizer_json", "pretokenizers", "sentencepiece", "stream"), 1),
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
     "draft": 2,

@@ -18,6 +18,7 @@ import numpy as np
 
 from paceline.errors import ModelFileError, UsageError, VocabMismatch
 from paceline.kernels.native import native
+from paceline.turns import turn
 from paceline.types import Ints
 
 CAPACITY = 1 << 18  # tokens
@@ -148,17 +149,19 @@ class Corpus:
                 return
         target = path or self.path
         assert target is not None
-        whole = self
-        if target == self.path and target.exists() and _stamp(target) != self._stamp:
-            whole = Corpus.load(target, self._tokenizer, capacity=self.capacity)
-            for text in self._unsaved:
-                whole._keep(text)
-        try:
-            _write(target, whole._bytes())
-        except OSError as error:
-            raise UsageError(f"the corpus `{target}` cannot be written: {error.strerror}", hint=_HINT) from error
-        if target == self.path or self.path is None:
-            self.path, self._stamp, self._unsaved = target, _stamp(target), []
+        with turn(target.parent):
+            whole = self
+            if target == self.path and target.exists() and _stamp(target) != self._stamp:
+                whole = Corpus.load(target, self._tokenizer, capacity=self.capacity)
+                for text in self._unsaved:
+                    whole._keep(text)
+            try:
+                _write(target, whole._bytes())
+            except OSError as error:
+                raise UsageError(f"the corpus `{target}` cannot be written: {error.strerror}", hint=_HINT) from error
+            if target == self.path or self.path is None:
+                self.path, self._unsaved = target, []
+                self._stamp = _stamp(target) if whole is self else None  # there is more in it than here
 
     def _keep(self, text: Ints) -> None:
         half = self.capacity // 2

@@ -19,6 +19,7 @@ from paceline.control.acceptance import Record, bounded
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Drafter, experience_of
 from paceline.engine.measured import path_of, read, write
+from paceline.turns import turn
 from paceline.types import Probabilities
 
 VERSION = 1
@@ -75,16 +76,18 @@ class Memory:
         self._saved = monotonic()
         if not any(counts[1].any() for counts in self._unsaved.values()):
             return
-        known = self._read()  # another process may have written since
-        for name, counts in self._unsaved.items():
-            before = known.get(name)
-            known[name] = bounded(counts + (before if before is not None and before.shape == counts.shape else 0), KEPT)
-        try:
-            said = {name: np.round(counts, 4).tolist() for name, counts in known.items()}
-            write(self._path, self._key, VERSION, {"right_and_tested": said})
-            self._unsaved = {}
-        except OSError as error:
-            log.debug("what was learnt is not kept: %s", error)
+        with turn(self._path.parent):
+            known = self._read()  # another process may have written since
+            for name, counts in self._unsaved.items():
+                before = known.get(name)
+                alike = before if before is not None and before.shape == counts.shape else 0
+                known[name] = bounded(counts + alike, KEPT)
+            try:
+                said = {name: np.round(counts, 4).tolist() for name, counts in known.items()}
+                write(self._path, self._key, VERSION, {"right_and_tested": said})
+                self._unsaved = {}
+            except OSError as error:
+                log.debug("what was learnt is not kept: %s", error)
 
     def _read(self) -> dict[str, Probabilities]:
         if self._path is None:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -137,6 +139,25 @@ def test_what_is_no_file_is_refused(tmp_path):
         Corpus.load(tmp_path / "huge", BYTES)
 
 
+WRITER = """
+import sys
+from pathlib import Path
+from paceline.draft.corpus import Corpus
+from paceline.testing import ByteTokenizer
+corpus = Corpus.load(Path(sys.argv[1]), ByteTokenizer())
+for i in range(10):
+    corpus.add([int(sys.argv[2]), i])
+    corpus.save()
+"""
+
+
+def test_processes_that_save_at_once_lose_no_text(saved):
+    running = [subprocess.Popen([sys.executable, "-c", WRITER, str(saved), str(n)]) for n in range(3)]
+    assert [one.wait() for one in running] == [0, 0, 0]
+    texts = {tuple(text.tolist()) for text in Corpus.load(saved, BYTES).texts}
+    assert {(n, i) for n in range(3) for i in range(10)} <= texts
+
+
 def test_what_another_process_saved_meanwhile_is_kept(saved):
     one, other = Corpus.load(saved, BYTES), Corpus.load(saved, BYTES)
     one.add(BYTES.encode("from one"))
@@ -145,6 +166,10 @@ def test_what_another_process_saved_meanwhile_is_kept(saved):
     one.save()
     texts = [BYTES.decode(text.tolist()) for text in Corpus.load(saved, BYTES).texts]
     assert texts[-2:] == ["from the other", "from one"]
+    one.add(BYTES.encode("once more"))
+    one.save()
+    texts = [BYTES.decode(text.tolist()) for text in Corpus.load(saved, BYTES).texts]
+    assert texts[-3:] == ["from the other", "from one", "once more"]
     saved.write_bytes(b"something else")
     one.add([1])
     with pytest.raises(ModelFileError):

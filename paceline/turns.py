@@ -1,0 +1,44 @@
+"""Processes that rewrite one file take turns, so that none writes over what another has just added."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PATIENCE = 5.0  # seconds after which who holds the turn is taken for stopped
+
+
+@contextlib.contextmanager
+def turn(folder: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+    """Wait until nobody else is at the files of a folder, and keep others waiting meanwhile.
+
+    It is advice, not a lock: after `patience` seconds one goes on all the same, and where there is no folder to lock
+    (or a file system without locks) at once. A turn ends with its process.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        ends = time.monotonic() + patience
+        while not _taken(handle) and time.monotonic() < ends:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    """Whether the turn is ours, or cannot be had by anybody."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
