@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import paceline
 import paceline.engine.llm as engine
 import paceline.verify.coupled as coupled
 from paceline.audit.audit import Audit, audit, reply
@@ -288,3 +289,9 @@ def test_replies_are_audited_with_their_prediction(talker):
     (one,) = found.compared
     assert one.passed
     assert one.accepted > 0
+
+
+def test_the_audit_is_a_function_too(llm):
+    said = paceline.run_audit(llm, [REPEATING], replace(SHORT, max_tokens=8), temperature=0, law_seconds=0.01)
+    assert json.loads(json.dumps(said))["passed"]
+    assert (said["replies"], said["finished"]) == (1, True)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from paceline import run_plan
 from paceline.cli.main import run
 from paceline.errors import UsageError
 from paceline.model.sources import resolve
@@ -13,7 +14,6 @@ from paceline.plan.forecast import Plan, forecast, read_doctor
 from paceline.plan.hardware import HARDWARE
 from paceline.plan.names import hardware_of, shape_of
 from paceline.plan.roofline import Run
-from paceline.plan.run import run_plan
 from paceline.plan.shapes import ALIASES, SHAPES, SOURCES, VOCABULARIES
 
 DOCTOR = {"measured": {
