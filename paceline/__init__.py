@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from paceline.audit.run import run_audit as run_audit
+    from paceline.doctor.run import run_doctor as run_doctor
     from paceline.engine.completion import Completion as Completion
     from paceline.engine.llm import LLM as LLM
     from paceline.errors import (
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         VocabMismatch as VocabMismatch,
     )
+    from paceline.plan.run import run_plan as run_plan
     from paceline.types import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
@@ -46,6 +49,9 @@ _HOMES = {
     "LLM": "paceline.engine.llm",
     "Completion": "paceline.engine.completion",
     "SamplingParams": "paceline.types",
+    "run_audit": "paceline.audit.run",
+    "run_doctor": "paceline.doctor.run",
+    "run_plan": "paceline.plan.run",
     **dict.fromkeys(
         (
             "PacelineError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -17,7 +18,8 @@ from paceline.engine.edits import edits_of
 from paceline.engine.llm import LLM
 from paceline.types import Json, SamplingParams, View
 
-TEMPERATURES = (0.0, 0.8)
+TEMPERATURE = 0.8  # of the sampled replies; each prompt is answered greedily too
+LAW_DRAFT = 2  # guesses a short reply has room for
 LAW_CONTEXT = 33  # a full page of the cache and one token: each of many short replies then costs one row
 
 
@@ -65,6 +67,11 @@ class Audit:
     def passed(self) -> bool:
         return all(one.passed for one in self.compared) and (self.law is None or self.law.passed)
 
+    @property
+    def drafted(self) -> int:
+        """Guesses in the replies; with none, a pass says nothing of speculation."""
+        return sum(one.drafted for one in self.compared)
+
     def to_json(self) -> Json:
         return {
             **self.setup,
@@ -72,7 +79,8 @@ class Audit:
             "finished": self.finished,
             "replies": len(self.compared),
             "tokens": sum(one.tokens for one in self.compared),
-            "drafted": sum(one.drafted for one in self.compared),
+            "drafted": self.drafted,
+            "speculated": self.drafted > 0,
             "accepted": sum(one.accepted for one in self.compared),
             "differences": [one.to_json() for one in self.compared if one.plain or one.forced],
             "law": self.law.to_json() if self.law else None,
@@ -85,6 +93,8 @@ def audit(
     prompts: Sequence[str],
     params: SamplingParams | None = None,
     *,
+    temperature: float = TEMPERATURE,
+    prediction: str | None = None,
     tolerance: float = 0.0,
     law_seconds: float = 20.0,
     found: Audit | None = None,
@@ -96,7 +106,9 @@ def audit(
     a second reading of the text; many short replies are compared with the target's law.
 
     Args:
-        params: how replies are drawn; the temperatures are set here.
+        params: how replies are drawn, penalties, bias and bad words included; their temperature is not read.
+        temperature: of the sampled replies; 0 leaves them out.
+        prediction: what the replies are expected to be, for a drafter that reads it.
         tolerance: margin up to which a difference is a tie; 0 where rows are bitwise independent, as here.
         found: filled while the audit runs, so that an interrupted one keeps what it has.
     """
@@ -111,14 +123,15 @@ def audit(
         "lossless": verifier.lossless,
     }
     base = params or SamplingParams(max_tokens=64)
-    total = len(prompts) * len(TEMPERATURES) + 1
+    temperatures = tuple(dict.fromkeys((0.0, temperature)))
+    total = len(prompts) * len(temperatures) + 1
     for index, prompt in enumerate(prompts):
-        for number, temperature in enumerate(TEMPERATURES):
-            one = replace(base, temperature=temperature, seed=base.seed + index)
-            found.compared.append(compare(llm, prompt, one, tolerance))
+        for number, warmth in enumerate(temperatures):
+            one = replace(base, temperature=warmth, seed=base.seed + index)
+            found.compared.append(compare(llm, prompt, one, tolerance, prediction))
             found.seconds = perf_counter() - started
             if progress:
-                progress(index * len(TEMPERATURES) + number + 1, total)
+                progress(index * len(temperatures) + number + 1, total)
     if law_seconds > 0 and prompts:
         found.law = _law(llm, prompts, law_seconds)
     found.finished, found.seconds = True, perf_counter() - started
@@ -127,10 +140,10 @@ def audit(
     return found
 
 
-def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float) -> Compared:
+def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float, prediction: str | None = None) -> Compared:
     """Answer one prompt both ways and prove every token of the speculated reply."""
     ids = llm.encode(prompt, chat=True)
-    speculated = reply(llm, ids, params, plain=False)
+    speculated = reply(llm, ids, params, plain=False, prediction=prediction)
     verifier = llm.engine.parts.verifier
     ends = frozenset() if params.ignore_eos else llm.tokenizer.eos_ids
     view = View(0, np.array(ids, np.int32), params, len(ids), ends, edits=edits_of(params, llm.tokenizer))
@@ -153,13 +166,15 @@ def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float) -> 
     )
 
 
-def reply(llm: LLM, ids: Sequence[int], params: SamplingParams, *, plain: bool) -> Completion:
-    """Return a reply, with the drafter the model was loaded with or without any."""
+def reply(
+    llm: LLM, ids: Sequence[int], params: SamplingParams, *, plain: bool, prediction: str | None = None
+) -> Completion:
+    """Return a reply, with the drafter the model was loaded with (and its prediction) or without any."""
     parts = llm.engine.parts
     if plain:
         parts = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
     with llm.engine.playing(parts):
-        completion = llm.generate(ids, params)
+        completion = llm.generate(ids, params, prediction=None if plain else prediction)
     assert isinstance(completion, Completion)
     return completion
 
@@ -179,12 +194,21 @@ def _part(llm: LLM, view: View, plain: list[int], speculated: list[int], toleran
 
 
 def _law(llm: LLM, prompts: Sequence[str], seconds: float) -> LawCheck:
+    """Compare many short replies with the law, every other lot at a fixed length: a controller may well draft none."""
     text = llm.encode(" ".join(prompts))
     ids = (text * (1 + LAW_CONTEXT // len(text)))[:LAW_CONTEXT]
     view = View(0, np.array(ids, np.int32), SamplingParams(), len(ids), llm.tokenizer.eos_ids)
     ends = perf_counter() + seconds
+    parts = llm.engine.parts
+    ways = itertools.cycle((replace(parts, controller=FixedController(LAW_DRAFT)), parts))
+    drafted = 0
 
     def draw_pairs(params: SamplingParams, seeds: Sequence[int]) -> list[list[int]]:
-        return [c.token_ids for c in llm.generate_each(ids, [replace(params, seed=seed) for seed in seeds])]
+        nonlocal drafted
+        with llm.engine.playing(next(ways)):
+            said = llm.generate_each(ids, [replace(params, seed=seed) for seed in seeds])
+        drafted += sum(one.tally.drafted_tokens for one in said)
+        return [one.token_ids for one in said]
 
-    return check(draw_pairs, llm.engine.parts.model, view, is_late=lambda: perf_counter() > ends)
+    found = check(draw_pairs, parts.model, view, is_late=lambda: perf_counter() > ends)
+    return replace(found, drafted=drafted)

@@ -24,13 +24,17 @@ CELLS = 6  # tokens allowed
 
 @dataclass(frozen=True, slots=True)
 class LawCheck:
-    """`statistic` over `limit` is a fault. `visible` is the total variation this many draws would have seen."""
+    """`statistic` over `limit` is a fault. `visible` is the total variation this many draws would have seen.
+
+    `drafted` counts the guesses behind the draws: with none, a pass says nothing of speculation.
+    """
 
     draws: int
     statistic: float
     freedom: int
     limit: float
     visible: float
+    drafted: int = 0
 
     @property
     def passed(self) -> bool:
@@ -39,6 +43,8 @@ class LawCheck:
     def to_json(self) -> Json:
         return {
             "draws": self.draws,
+            "drafted": self.drafted,
+            "speculated": self.drafted > 0,
             "chi_square": self.statistic,
             "freedom": self.freedom,
             "limit": self.limit,

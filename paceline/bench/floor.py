@@ -36,18 +36,9 @@ def measure(session: Session, out: Json, progress: Progress) -> None:
         )
 
 
-def products_of(session: Session) -> int:
-    """Return the products of one row in the layers' and the head's matrices."""
-    weights = session.model.weights
-    linears = [weights.head]
-    for layer in weights.layers:
-        linears += [layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down]
-    return sum(int(linear.weight.rows) * int(linear.weight.cols) for linear in linears)
-
-
 def _balance(session: Session) -> float | None:
     """Return M*, the rows whose arithmetic takes as long as reading the weights."""
     if session.products_per_second <= 0:
         return None
     seconds = session.model.weight_bytes / session.bytes_per_second
-    return rounded(seconds * session.products_per_second / products_of(session), 3)
+    return rounded(seconds * session.products_per_second / session.model.products(), 3)

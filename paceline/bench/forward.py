@@ -6,7 +6,6 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.bench.floor import products_of
 from paceline.bench.session import Progress, Session, rotated
 from paceline.bench.stats import Spread, forward_floor, ratios, read_floor, rounded
 from paceline.model.cache import PagedCache
@@ -76,7 +75,8 @@ def summary(
     session: Session, context: int, seconds: dict[int, list[float]], peer: list[float], reads: list[float]
 ) -> Json:
     """Return times, ratios and floors of what has been measured."""
-    model, products = session.model, products_of(session)
+    model = session.model
+    products = model.products()
     rate, best = float(np.median(reads)), max(reads)
     read = read_floor(model.weight_bytes, model.kv_bytes(context), rate)
     one = seconds.get(1, [])

@@ -12,6 +12,7 @@ import typer
 
 from paceline.cli import options as o
 from paceline.cli.finite import finite
+from paceline.cli.generate import read_file
 
 if TYPE_CHECKING:
     from paceline.audit.audit import Audit
@@ -26,6 +27,8 @@ _EXAMPLES = """\
 
   paceline audit --draft suffix --prompts ours.txt --max-tokens 200
 
+  paceline audit --frequency-penalty 0.5 --bad-word sorry --temperature 1
+
   paceline audit --verify block --json > audit.json || echo "speculation changed something"
 """
 
@@ -39,12 +42,22 @@ def audit(
     draft: o.Draft = o.CONFIG.draft,
     draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
+    draft_head: o.DraftHead = o.CONFIG.draft_head,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
+    prediction: o.Prediction = None,
     max_tokens: o.MaxTokens = 40,
+    temperature: o.Temperature = 0.8,
     top_k: o.TopK = o.PARAMS.top_k,
     top_p: o.TopP = o.PARAMS.top_p,
     min_p: o.MinP = o.PARAMS.min_p,
+    typical_p: o.TypicalP = o.PARAMS.typical_p,
+    repetition_penalty: o.RepetitionPenalty = o.PARAMS.repetition_penalty,
+    presence_penalty: o.PresencePenalty = o.PARAMS.presence_penalty,
+    frequency_penalty: o.FrequencyPenalty = o.PARAMS.frequency_penalty,
+    logit_bias: o.LogitBias = None,
+    bad_words: o.BadWord = None,
+    min_tokens: o.MinTokens = o.PARAMS.min_tokens,
     seed: o.Seed = o.PARAMS.seed,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
@@ -67,7 +80,7 @@ def audit(
 ) -> int:
     """Prove that speculation changes nothing on this machine, with this pair.
 
-    Answers every prompt plainly and with speculation, greedily and at temperature 0.8, and compares token by token;
+    Answers every prompt plainly and with speculation, greedily and at --temperature, and compares token by token;
     reads every speculated reply once more and checks that the target alone would have drawn each token; compares many
     short replies over a few tokens with the target's law. Exit code 1 if anything differs.
     """
@@ -79,6 +92,7 @@ def audit(
 
     asked = list(OURS) if prompts is None else read(prompts)
     config, params = o.chosen(ctx.params)
+    expected = None if prediction is None else read_file(prediction, "--prediction")
     with importing():
         from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
@@ -86,11 +100,13 @@ def audit(
     llm = LLM(**asdict(config), progress=True)
     found, interrupted = Audit({}), False
     try:
-        with counting("auditing", 2 * len(asked) + 1, True) as show:
+        with counting("auditing", (2 if temperature else 1) * len(asked) + 1, True) as show:
             run(
                 llm,
                 asked,
                 params,
+                temperature=temperature,
+                prediction=expected,
                 law_seconds=law_seconds,
                 found=found,
                 progress=(lambda done, total: show(done)) if show else None,
@@ -100,13 +116,14 @@ def audit(
     if as_json:
         print(json.dumps(found.to_json()))
     else:
-        _show(llm, found, interrupted=interrupted)
+        show_audit(llm, found, temperature, interrupted=interrupted)
     return INTERRUPTED if interrupted else 0 if found.passed else 1
 
 
-def _show(llm: LLM, found: Audit, *, interrupted: bool) -> None:
+def show_audit(llm: LLM, found: Audit, temperature: float, *, interrupted: bool) -> None:
+    """Print what was found."""
     said = found.to_json()
-    kinds = "greedy and at temperature 0.8"
+    kinds = f"greedy and at temperature {temperature:g}" if temperature else "greedy"
     print(f"{said['replies']} replies, {said['tokens']} tokens, {kinds}, {said['seconds']:.0f} s")
     print(f"drafted {said['drafted']} tokens by {', '.join(said['drafters']) or 'nobody'}, {said['accepted']} accepted")
     if not said["lossless"]:
@@ -123,12 +140,23 @@ def _show(llm: LLM, found: Audit, *, interrupted: bool) -> None:
         law = said["law"]
         verdict = "follows the law" if law["passed"] else "DOES NOT follow the law"
         print(
-            f"{law['draws']} short replies: {verdict} (chi-square {law['chi_square']:.0f}, {law['freedom']} degrees, "
-            f"limit {law['limit']:.0f}; a total variation of {law['visible_total_variation']:.2f} would have shown)"
+            f"{law['draws']} short replies, {law['drafted']} tokens drafted: {verdict} "
+            f"(chi-square {law['chi_square']:.0f}, {law['freedom']} degrees, limit {law['limit']:.0f}; "
+            f"a total variation of {law['visible_total_variation']:.2f} would have shown)"
         )
+        if not law["speculated"]:
+            print("nothing was drafted in the short replies: they say nothing of speculation")
     if interrupted:
         print("interrupted: what is above is all that was checked", file=sys.stderr)
-    print("PASSED: speculation changed nothing" if found.passed else "FAILED: speculation changed the output")
+    print(_verdict(found))
+
+
+def _verdict(found: Audit) -> str:
+    if not found.passed:
+        return "FAILED: speculation changed the output"
+    if not found.drafted:
+        return "PASSED, but nothing was drafted: this says nothing of speculation (see --draft and --control fixed)"
+    return "PASSED: speculation changed nothing"
 
 
 def _text(llm: LLM, token: int | None) -> str:

@@ -65,9 +65,8 @@ def doctor(
     asked = list(OURS) if prompts is None else read(prompts)
     config, params = o.chosen(ctx.params)
     with importing():
-        from paceline.doctor.measure import Examination, deadline, examine
-        from paceline.doctor.pair import check_pairs
-        from paceline.doctor.report import report
+        from paceline.doctor.measure import Examination
+        from paceline.doctor.run import conclude, run_doctor
         from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
 
@@ -75,12 +74,12 @@ def doctor(
     found, interrupted = Examination(), False
     try:
         with counting("examining", len(asked), True) as show:
-            examine(llm, asked, params, found, is_late=deadline(seconds), progress=show)
+            result = run_doctor(llm, asked, params, seconds=seconds, found=found, progress=show)
     except KeyboardInterrupt:
         interrupted = True
         if not found.drafted:
             return INTERRUPTED
-    result = report(llm, found, check_pairs(llm))
+        result = conclude(llm, found)
     if as_json:
         print(json.dumps(result))
     else:
@@ -102,6 +101,9 @@ def show_report(result: dict[str, Any]) -> None:
     against = f", {plain / bottom:.2f} times the floor of {bottom * 1e3:.1f} (weights read once)" if bottom else ""
     say(f"one token: {plain * 1e3:.1f} ms{against}")
     say(_curve(result))
+    if edge := _edge(measured):
+        say(edge)
+    say(_memory(result["memory"]))
     for name, seconds in measured["draft_steps"].items():
         say(f"a step of {name}: {seconds * 1e3:.1f} ms, {seconds / plain:.2f} of a plain token")
     if measured["acceptance"]:
@@ -138,7 +140,29 @@ def _curve(result: dict[str, Any]) -> Table:
     for name in rows:
         table.add_column(name, justify="right")
     table.add_row("v(M), one = 1", *(f"{result['v'][name]:.2f}" for name in rows))
+    if result["measured"]["floor_seconds"]:
+        table.add_row("its floor", *(f"{result['v_floor'][name]:.2f}" for name in rows))
     return table
+
+
+def _edge(measured: dict[str, Any]) -> str:
+    """Say where the floor of v(M) passes from memory to arithmetic."""
+    read, row = measured["floor_seconds"], measured["row_seconds"]
+    if not read or not row:
+        return "the floor is reading the weights once" if read else ""
+    if row >= read:
+        return "the floor is the products of the weights' numbers: arithmetic, not memory, is the limit"
+    return f"the floor is reading the weights once up to {int(read / row)} tokens, then their products"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    kv = memory["target_kv"] + memory["draft_kv"]
+    fits = {None: "", True: ", fits", False: ", does not fit"}[memory["fits"]]
+    room = "" if memory["room"] is None else f" of {memory['room'] / 1e9:.1f} free{fits}"
+    return (
+        f"memory {memory['needed'] / 1e9:.1f} GB{room}: target {memory['target_weights'] / 1e9:.2f}, "
+        f"draft {memory['draft_weights'] / 1e9:.2f}, keys and values of {memory['context']} tokens {kv / 1e9:.2f}"
+    )
 
 
 def _acceptance(result: dict[str, Any]) -> Table:

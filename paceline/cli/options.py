@@ -1,4 +1,4 @@
-"""The options that `generate` and `chat` share. Their defaults are those of `LLMConfig` and `SamplingParams`.
+"""The options that commands share. Their defaults are those of `LLMConfig` and `SamplingParams`.
 
 A command lists them in its signature, which is how typer learns of them, and reads them all at once with `chosen`.
 """
@@ -210,7 +210,7 @@ def check_prediction(config: LLMConfig, *, given: bool, can_give: bool) -> None:
         )
     if "predicted" in wanted and not given:
         cure = "give the text that you expect: --prediction FILE"
-        only = "only `paceline generate` takes one, with --prediction FILE; choose another --draft"
+        only = "only `paceline generate` and `paceline audit` take one, with --prediction FILE; choose another --draft"
         raise UsageError("--draft predicted needs a prediction, got none", hint=cure if can_give else only)
 
 

@@ -23,10 +23,11 @@ _EXAMPLES = """\
 
   paceline plan --target qwen2.5-7b --draft qwen2.5-0.5b --hardware 4090 --bits 4.5 --batch 8 --plot plan.png
 
+  paceline plan --cost 0.12 --v 4:1.3,8:1.6,16:2.9 --acceptance 0.8,0.75,0.7
+
   paceline doctor --model M --draft D --json > doctor.json; paceline plan --from doctor.json
 """
 _BAR = 30
-_TARGET, _HARDWARE, _ACCEPTANCE = "8b", "a100", "0.75"
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,6 +75,25 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(
+            help="Plain tokens a draft step takes, if you know better: 0.1 is a tenth.",
+            metavar="C",
+            min=0,
+            callback=finite,
+            show_default=False,
+        ),
+    ] = None,
+    v: Annotated[
+        str | None,
+        typer.Option(
+            "--v",
+            help="The time to check M tokens over that of one, if you know better: 4:1.3,8:1.6.",
+            metavar="M:V,…",
+            show_default=False,
+        ),
+    ] = None,
     measured: Annotated[
         Path | None,
         typer.Option(
@@ -92,52 +112,51 @@ def plan(
 
     From model shapes and data sheets (a roofline: real machines reach less), or from what `paceline doctor` measured.
     """
-    from paceline.plan.forecast import Plan, forecast, read_doctor
-    from paceline.plan.names import hardware_of, shape_of
-    from paceline.plan.roofline import Run
+    from paceline.plan.run import run_plan
 
-    if measured and hardware is not None:
-        raise UsageError(
-            "--hardware goes by a data sheet, and --from has measured times of a machine", hint="drop one of the two"
-        )
-    given = None if acceptance is None else _odds(acceptance)
-    data = read_doctor(measured) if measured else {}
-    odds = given or [float(value) for value in data.get("acceptance") or ()] or _odds(_ACCEPTANCE)
-    machine = hardware_of(hardware or _HARDWARE)
-    target_run = Run(shape_of(target or _TARGET), machine, bits, context)
-    draft_run = None if draft == "free" else Run(shape_of(draft), machine, draft_bits or bits, context)
-    found = forecast(Plan(target_run, draft_run, odds, batch, data))
-    names = {"target": target_run.shape.name, "draft": draft_run.shape.name if draft_run else "free"}
-    source = "given" if given else "measured" if data.get("acceptance") else "assumed"
-    about = {"context": context, "batch": batch, "bits": bits, "acceptance_is": source}
-    found = {**names, "hardware": machine.name, **about, **found}
-    if data and target is None:  # nobody said whose memory
-        found |= {"target": None, "draft": None, "memory": None}
-    title = f"{names['target']} with {names['draft']} on {machine.name}"
-    if data:
-        found["hardware"] = None
-        title = f"times as measured, acceptance {', '.join(f'{value:g}' for value in odds)} as {source}"
+    found = run_plan(
+        target,
+        draft,
+        hardware=hardware,
+        acceptance=None if acceptance is None else _odds(acceptance),
+        context=context,
+        batch=batch,
+        bits=bits,
+        draft_bits=draft_bits,
+        measured=measured,
+        cost=cost,
+        v=None if v is None else _curve(v),
+    )
+    odds = found["acceptance"]
+    title = f"{found['target']} with {found['draft']} on {found['hardware']}"
+    if found["measured"]:
+        title = f"times as measured, acceptance {', '.join(f'{value:g}' for value in odds)} as {found['acceptance_is']}"
     if plot:
         from paceline.plan.plot import draw
 
-        what = title if data else f"{title}, acceptance {odds[0]:g}"
+        what = title if found["measured"] else f"{title}, acceptance {odds[0]:g}"
         draw(found, plot, f"{what}, {batch} sequence{'s' if batch > 1 else ''}")
     if as_json:
         print(json.dumps(found))
     else:
-        show(found, title, machine.source)
+        show(found, title)
 
 
-def show(found: dict[str, Any], title: str, source: str) -> None:
+def show(found: dict[str, Any], title: str) -> None:
     """Print a forecast."""
     from rich.console import Console
 
     console = Console(highlight=False)
     say = console.print
-    say(f"[bold]{title}[/bold]" + ("" if found["measured"] else f"  [dim]({source}; 75 % of it reached)[/dim]"))
     say(
-        f"plain {found['plain_seconds'] * 1e3:.2f} ms a step · a draft step costs {found['draft_step']:.3f} of it · "
-        f"v(4) {found['v']['4']:.2f}, v(8) {found['v']['8']:.2f}, v(16) {found['v']['16']:.2f}"
+        f"[bold]{title}[/bold]"
+        + ("" if found["measured"] else f"  [dim]({found['hardware_source']}; 75 % of it reached)[/dim]")
+    )
+    cost, v = (" (given)" if found[name] == "given" else "" for name in ("cost_is", "v_is"))
+    say(
+        f"plain {found['plain_seconds'] * 1e3:.2f} ms a step · "
+        f"a draft step costs {found['draft_step']:.3f} of it{cost} · "
+        f"v(4) {found['v']['4']:.2f}, v(8) {found['v']['8']:.2f}, v(16) {found['v']['16']:.2f}{v}"
     )
     say(_lengths(found))
     tree, least = found["best_tree"], found["break_even"]
@@ -147,6 +166,8 @@ def show(found: dict[str, Any], title: str, source: str) -> None:
     say(_batches(found))
     if found["memory"]:
         say(_memory(found))
+    if found["pair"] and found["pair"]["note"]:
+        say(f"[yellow]{found['pair']['note']}[/yellow]")
     seeds = found["seeds_formula"]
     say(
         f"[dim]The often quoted r K t_T / (t_D + t_T) says {seeds['speedup']:.2f}× at {seeds['length']}, right is "
@@ -194,9 +215,24 @@ def _batches(found: dict[str, Any]) -> Table:
 
 def _odds(text: str) -> list[float]:
     try:
-        odds = [float(part) for part in text.split(",")]
-    except ValueError:
-        odds = []
-    if not odds or any(not 0 <= value <= 1 for value in odds):
-        raise UsageError(f"--acceptance must be numbers from 0 to 1, got `{text}`", hint="for example 0.8 or 0.8,0.7")
-    return odds
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"--acceptance must be numbers from 0 to 1, got `{text}`", hint="for example 0.8 or 0.8,0.7"
+        ) from error
+
+
+def _curve(text: str) -> dict[int, float]:
+    """Read `M:V,M:V`."""
+    found: dict[int, float] = {}
+    try:
+        for part in text.split(","):
+            rows, _, value = part.partition(":")
+            if int(rows) in found:
+                raise ValueError(rows)
+            found[int(rows)] = float(value)
+    except ValueError as error:
+        raise UsageError(
+            f"--v must be M:V with commas between, each M once, got `{text}`", hint="for example 4:1.3,8:1.6"
+        ) from error
+    return found

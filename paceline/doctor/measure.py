@@ -31,7 +31,8 @@ class Examination:
 
     target_seconds: dict[int, float] = field(default_factory=dict)
     step_seconds: dict[str, float] = field(default_factory=dict)
-    floor_seconds: float = 0.0
+    floor_seconds: float = 0.0  # to read the weights once; 0 if unknown, as below
+    row_seconds: float = 0.0  # a token's products, with the processor's fastest instructions
     tested: list[int] = field(default_factory=list)  # by depth: guesses whose parent was accepted
     kept: list[int] = field(default_factory=list)
     plain: list[Completion] = field(default_factory=list)
@@ -39,6 +40,15 @@ class Examination:
     fixed: list[tuple[Completion, Completion]] = field(default_factory=list)  # plain, and at a fixed length
     reason: str = ""
     rounds: dict[str, list[Round]] = field(default_factory=lambda: {"fixed": [], "drafted": []})  # decoding only
+
+    def floor(self, rows: int) -> float:
+        """Return the least seconds of a forward of `rows` tokens: reading the weights, or their products."""
+        return max(self.floor_seconds, rows * self.row_seconds)
+
+    @property
+    def is_memory_bound(self) -> bool:
+        """Reading the weights takes longer than one token's products."""
+        return self.floor_seconds > self.row_seconds
 
     @property
     def acceptance(self) -> list[float]:
@@ -98,7 +108,7 @@ def examine(
     found.target_seconds = measure_forwards(model)
     found.step_seconds = measure_steps(parts.drafter, model.spec.vocab)
     if isinstance(model, NativeModel):
-        found.floor_seconds = floor(llm, model)
+        found.floor_seconds, found.row_seconds = floors(llm, model)
     plain = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
     fixed = replace(parts, controller=FixedController(DEPTH))
     for index, prompt in enumerate(prompts):
@@ -135,12 +145,18 @@ def count(found: Examination, rounds: Sequence[Round]) -> None:
         found.tested, found.kept = tested.tolist(), kept.tolist()
 
 
-def floor(llm: LLM, model: NativeModel, repeats: int = 5) -> float:
-    """Return the seconds in which this machine can read the target's weights once, plainly."""
+def floors(llm: LLM, model: NativeModel, repeats: int = 7) -> tuple[float, float]:
+    """Return the least seconds to read the target's weights once, and those of one token's int8 products.
+
+    The least of several, as with the forwards they are held against: what disturbs only ever adds.
+    """
     from paceline.kernels.native import native, new_pool
 
-    probe = native().ReadProbe(new_pool(llm.config.threads), model.weight_bytes)
-    return float(np.median([probe.read() for _ in range(repeats)]))
+    pool = new_pool(llm.config.threads)
+    probe = native().ReadProbe(pool, model.weight_bytes)
+    read = min(float(probe.read()) for _ in range(repeats))
+    rate = max(native().dot_rate(pool, 0.02) for _ in range(repeats))
+    return read, model.products() / rate if rate > 0 else 0.0
 
 
 def _other(replies: Sequence[Completion]) -> float:

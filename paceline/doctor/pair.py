@@ -39,15 +39,20 @@ def check_pair(target: Loaded, draft: Loaded) -> Json:
     }
 
 
-def check_pairs(llm: LLM) -> list[Json]:
-    """Compare the target's vocabulary with that of every draft model that goes by its own name."""
-    pairs = []
+def draft_models(llm: LLM) -> list[str]:
+    """Return the sources of the draft models that go by their own names."""
+    sources = []
     for name in (part.strip() for part in llm.config.draft.split(",")):
         known = lookup(name.partition(":")[0]) is not None
         source = companion(llm.setup.model) if name == "auto" else None if known else name
         if source is not None:
-            pairs.append(check_pair(llm.target, read_draft(source)))
-    return pairs
+            sources.append(source)
+    return sources
+
+
+def check_pairs(llm: LLM) -> list[Json]:
+    """Compare the target's vocabulary with that of every draft model that goes by its own name."""
+    return [check_pair(llm.target, read_draft(source)) for source in draft_models(llm)]
 
 
 def read_draft(source: str) -> Loaded:

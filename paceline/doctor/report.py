@@ -1,18 +1,18 @@
-"""From measurements to a verdict, a prediction to hold against the measured speed-up, and advice."""
+"""From measurements to a verdict, and a prediction to hold against the measured speed-up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from paceline.control.base import OFF
+from paceline.doctor.advice import advice
+from paceline.doctor.family import proposals
 from paceline.doctor.measure import DEPTH, Examination, speedup
+from paceline.doctor.pair import draft_models
+from paceline.doctor.room import layer_bits, memory
 from paceline.engine.llm import LLM
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
 from paceline.types import Json, Round
-
-SLOW = 1.35  # times the floor: plain decoding has room left
-STEEP = 2.0  # v(4) from which checking is dear
-DEAR = 0.3  # plain tokens a draft step may cost
 
 
 def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
@@ -22,6 +22,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
     best = best_chain(acceptance, costs) if acceptance else None
     measured, fixed = speedup(found.drafted), speedup(found.fixed)
     reading = found.reading_seconds / found.target_seconds[1]
+    bits = layer_bits(llm)
     result: Json = {
         "model": llm.setup.model,
         "drafters": list(llm.setup.drafters),
@@ -36,8 +37,13 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
             "other_seconds": found.other_seconds,
             "acceptance": acceptance,
             "floor_seconds": found.floor_seconds,
+            "row_seconds": found.row_seconds,
         },
         "v": {str(rows): seconds / found.target_seconds[1] for rows, seconds in found.target_seconds.items()},
+        "v_floor": {str(rows): found.floor(rows) / found.target_seconds[1] for rows in found.target_seconds},
+        "bits": bits,
+        "memory": memory(llm, draft_models(llm)),
+        "proposals": proposals(llm.setup.model, llm.target.model.spec, bits, costs),
         "plain_tokens_per_second": plain_rate(found),
         "break_even": break_even(costs),
         "best_chain": choice(best),
@@ -104,49 +110,3 @@ def verdict(result: Json) -> str:
     if OFF in result["controller"] or gained < 1.03:
         return f"Not worth it on these prompts: {gained:.2f}× plain decoding with {who}; {result['controller']}."
     return f"Worth it on these prompts: {gained:.2f}× plain decoding with {who}."
-
-
-def advice(result: Json, found: Examination) -> list[str]:
-    """Say what would make it faster, the most telling first."""
-    said = []
-    v: Mapping[str, float] = result["v"]
-    plain, steps = found.target_seconds[1], found.step_seconds
-    best = result["best_chain"]
-    if found.floor_seconds and plain > SLOW * found.floor_seconds:
-        said.append(
-            f"Plain decoding takes {plain / found.floor_seconds:.2f} times what reading the weights takes: other "
-            "programs use the memory or the cores, or there are more threads than cores (--threads)."
-        )
-    if v.get("4", 1.0) > STEEP:
-        said.append(
-            f"Checking four tokens costs {v['4']:.2f} times one: this processor's arithmetic is the limit; short "
-            "drafts and sure ones pay, trees do not."
-        )
-    for name, seconds in steps.items():
-        if seconds > DEAR * plain:
-            said.append(
-                f"A step of {name} costs {seconds / plain:.2f} of a plain token: take a smaller draft, --draft-quant "
-                "q4s, or --draft auto, which asks it only where it pays."
-            )
-    if best and not best["length"] and found.acceptance:
-        bar = result["break_even"]
-        wanted = "no acceptance would pay" if bar is None else f"it pays from {bar:.0%} on"
-        said.append(f"The first guess is right {found.acceptance[0]:.0%} of the time; {wanted}: take another draft.")
-    if best and best["length"] and result["control"] == "fixed":
-        said.append(
-            f"The best fixed length is --draft-tokens {best['length']} ({best['speedup']:.2f}×); --control optimal "
-            "finds it."
-        )
-    hoped, measured = result["predicted_speedup"], result["measured_speedup"]
-    if hoped and measured and abs(hoped / measured - 1) > 0.1:
-        said.append(
-            f"{hoped:.2f}× was expected of these rounds and {measured:.2f}× measured: the machine was busy, or times "
-            "change with the length of the text."
-        )
-    for pair in result["pairs"]:
-        if not pair["same"]:
-            said.append(
-                f"`{pair['draft']}` has another vocabulary ({100 * pair['overlap']:.0f} % in common): its drafts are "
-                "translated, exactly, and fewer are right. A smaller model of the target's family does better."
-            )
-    return said

@@ -108,6 +108,11 @@ class NativeModel:
         parts = [part.weight for layer in self.weights.layers for part in _linears(layer)]
         return 8 * sum(int(part.nbytes) for part in parts) / sum(int(part.rows) * int(part.cols) for part in parts)
 
+    def products(self) -> int:
+        """Return the products of one token in the layers' and the head's matrices."""
+        parts = [part for layer in self.weights.layers for part in _linears(layer)]
+        return sum(int(part.weight.rows) * int(part.weight.cols) for part in [*parts, self.weights.head])
+
     def kv_bytes(self, tokens: int) -> int:
         """Return how many bytes of keys and values a decode step reads behind `tokens` tokens."""
         spec = self.spec

@@ -33,13 +33,19 @@ SEEDS_LENGTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a forecast starts from. `measured` replaces what the data sheets say; `draft` None drafts for free."""
+    """What a forecast starts from; `draft` None drafts for free.
+
+    `measured` replaces what the data sheets say. `cost`, a draft step in plain tokens, and `v`, points of v(M), replace
+    both; they are those of one sequence.
+    """
 
     target: Run
     draft: Run | None
     acceptance: Sequence[float]
     batch: int = 1
     measured: Json = field(default_factory=dict)
+    cost: float | None = None
+    v: Sequence[tuple[int, float]] = ()
 
 
 def forecast(plan: Plan) -> Json:
@@ -77,19 +83,32 @@ def forecast(plan: Plan) -> Json:
 
 def costs_of(plan: Plan, batch: int) -> tuple[Costs, float]:
     """Return a round's costs in plain tokens, and the seconds of a plain step of the whole batch."""
+    points = list(plan.v)
     if plan.measured:
-        points = sorted((int(rows), float(seconds)) for rows, seconds in plan.measured["target_seconds"].items())
-        curve, plain = measured_curve(points), points[0][1]
-        at = curve(batch)
-        costs = Costs(
-            float(plan.measured.get("draft_step_seconds", 0.0)) / plain / at,
-            lambda rows: curve(batch * rows) / at,
-            float(plan.measured.get("other_seconds", 0.0)) / plain / at,
-        )
-        return costs, plain * at
-    plain = plan.target.seconds(batch, batch)
-    step = plan.draft.seconds(batch, batch) / plain if plan.draft else 0.0
-    return Costs(step, lambda rows: plan.target.seconds(batch * rows, batch) / plain), plain
+        timed = sorted((int(rows), float(seconds)) for rows, seconds in plan.measured["target_seconds"].items())
+        points, one = points or timed, timed[0][1]
+    else:
+        one = plan.target.seconds(1)
+    if points:
+        known = measured_curve(points)
+        at = known(batch)
+
+        def curve(rows: int) -> float:
+            return known(batch * rows) / at
+    else:
+        at = plan.target.seconds(batch, batch) / one
+
+        def curve(rows: int) -> float:
+            return plan.target.seconds(batch * rows, batch) / (one * at)
+
+    plain = one * at
+    if plan.cost is not None:
+        step = plan.cost / at
+    elif plan.measured:
+        step = float(plan.measured.get("draft_step_seconds", 0.0)) / plain
+    else:
+        step = plan.draft.seconds(batch, batch) / plain if plan.draft else 0.0
+    return Costs(step, curve, float(plan.measured.get("other_seconds", 0.0)) / plain), plain
 
 
 def memory(plan: Plan) -> Json:

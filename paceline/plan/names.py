@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paceline.errors import UsageError
 from paceline.plan.hardware import HARDWARE, Hardware
-from paceline.plan.shapes import ALIASES, SHAPES, Shape
+from paceline.plan.shapes import ALIASES, SHAPES, VOCABULARIES, Shape, drafts_for
 
 T = TypeVar("T")
 
@@ -37,6 +37,21 @@ def shape_of(name: str) -> Shape:
     if path.exists():
         return _shape_in(path)
     return _known("model", key, SHAPES)
+
+
+def check_pair(target: Shape, draft: Shape) -> dict[str, Any]:
+    """Say whether two models share a vocabulary, None where that is not known, and which drafts the target has."""
+    ours, theirs = VOCABULARIES.get(target.name), VOCABULARIES.get(draft.name)
+    same = None if None in (ours, theirs) else ours == theirs
+    instead = [] if same else drafts_for(target)
+    note = None
+    if same is False:
+        cure = f"choose {' or '.join(instead)}" if instead else "no known smaller model has the target's, try suffix"
+        note = (
+            f"{target.name} has the vocabulary of {ours}, {draft.name} that of {theirs}: drafts would be translated, "
+            f"exactly, and fewer be right; {cure}"
+        )
+    return {"target": target.name, "draft": draft.name, "same": same, "instead": instead, "note": note}
 
 
 def _shape_in(path: Path) -> Shape:

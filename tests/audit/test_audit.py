@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import paceline
 import paceline.engine.llm as engine
 import paceline.verify.coupled as coupled
 from paceline.audit.audit import Audit, audit, reply
 from paceline.audit.forced import first_difference
 from paceline.audit.lawcheck import check
 from paceline.audit.prompts import OURS, read
+from paceline.cli.audit import show_audit
 from paceline.cli.main import run
 from paceline.control.fixed import FixedController
 from paceline.draft.base import empty_draft
@@ -27,6 +29,7 @@ from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Draft, SamplingParams, TokenTree, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import RejectionVerifier
+from tests.talker import write_talker
 
 REPEATING = "Repeat: a b c d a b c d a b c d a b c d a b c d"
 SHORT = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -111,7 +114,7 @@ def test_a_fault_in_the_caches_rollback_is_caught(llm, monkeypatch):
         assert not examine(llm).passed
 
 
-def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
+def forget_penalties(monkeypatch):
     real = coupled.draw
 
     def forgetful(logits, view, path=(), *, peaks=None):
@@ -119,9 +122,13 @@ def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
         behind = View(view.id, np.concatenate([view.tokens[: len(view.tokens)], np.zeros(0, np.int32)]), view.params)
         return real(logits, replace(behind, prompt_length=len(view.tokens), ends=view.ends), path, peaks=peaks)
 
+    monkeypatch.setattr(coupled, "draw", forgetful)
+
+
+def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
     params = replace(SHORT, max_tokens=20, frequency_penalty=0.6)
     assert examine(llm, params).passed
-    monkeypatch.setattr(coupled, "draw", forgetful)
+    forget_penalties(monkeypatch)
     assert not examine(llm, params).passed
 
 
@@ -146,11 +153,14 @@ def pairs_of(model, drafter, verifier):
     return draw_pairs
 
 
+honest = ModelDrafter.propose
+
+
 class Lying(ModelDrafter):
     """Fault: says that it drew from another law than it did."""
 
     def propose(self, views, budgets):
-        drafts = super().propose(views, budgets)
+        drafts = honest(self, views, budgets)
         return [replace(d, laws={n: np.full(len(law), 1 / len(law)) for n, law in d.laws.items()}) for d in drafts]
 
 
@@ -163,6 +173,40 @@ def test_a_drafters_lie_about_its_law_is_caught(kind, passes):
     assert found.passed == passes, found
     assert found.draws == 640
     assert 0 < found.visible < 0.5
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_the_whole_audit_catches_a_drafters_lie_about_its_law(talker, tmp_path, monkeypatch, lies):
+    """No reply shows it: every token of a falsely accepted guess is possible."""
+    other = write_talker(tmp_path / "other.gguf", seed=2)
+    llm = LLM(talker, draft=str(other), verify="rejection", control="fixed", draft_tokens=2, context=256)
+    if lies:
+        monkeypatch.setattr(ModelDrafter, "propose", Lying.propose)
+    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=8), law_seconds=2)
+    assert all(one.passed for one in found.compared)
+    assert found.law.drafted > 0
+    assert found.passed != lies, found.law
+
+
+def test_the_law_is_checked_with_drafts_whatever_the_controller_thinks_of_them(talker):
+    llm = LLM(talker, draft=str(talker), context=256)
+    with llm.engine.playing(replace(llm.engine.parts, controller=FixedController(0))):
+        found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), law_seconds=0.01)
+    assert found.drafted == 0
+    assert found.law.drafted > 0
+
+
+def test_a_law_check_without_drafts_says_so(talker, capsys):
+    llm = LLM(talker, draft="off", context=256)
+    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), law_seconds=0.01)
+    said = found.to_json()
+    assert found.passed
+    assert (said["drafted"], said["speculated"]) == (0, False)
+    assert (said["law"]["drafted"], said["law"]["speculated"]) == (0, False)
+    show_audit(llm, found, 0.8, interrupted=False)
+    assert capsys.readouterr().out.count("say nothing of speculation") == 1
+    show_audit(llm, replace(found, law=None), 0.8, interrupted=False)
+    assert "PASSED, but nothing was drafted" in capsys.readouterr().out
 
 
 # ---- parts
@@ -223,3 +267,31 @@ def test_the_command_says_it_and_ends_with_its_code(llm, tmp_path, capsys, monke
     assert "PASSED" in capsys.readouterr().out
     assert run(["audit", "--prompts", str(tmp_path / "none")]) == 2
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_the_command_finds_a_fault_in_the_penalties(llm, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(engine, "LLM", lambda *arguments, **settings: llm)
+    file = tmp_path / "prompts"
+    file.write_text(REPEATING)
+    call = ["audit", "--max-tokens", "20", "--ignore-eos", "--prompts", str(file), "--law-seconds", "0"]
+    call += ["--frequency-penalty", "0.6", "--bad-word", "zz", "--logit-bias", "70=1", "--temperature", "1"]
+    assert run(call) == 0
+    assert "at temperature 1," in capsys.readouterr().out
+    forget_penalties(monkeypatch)
+    assert run(call) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_replies_are_audited_with_their_prediction(talker):
+    llm = LLM(talker, draft="predicted", control="fixed", draft_tokens=4, context=256)
+    said = llm.generate(REPEATING, SHORT, chat=True).text
+    found = audit(llm, [REPEATING], SHORT, temperature=0, prediction=said, law_seconds=0)
+    (one,) = found.compared
+    assert one.passed
+    assert one.accepted > 0
+
+
+def test_the_audit_is_a_function_too(llm):
+    said = paceline.run_audit(llm, [REPEATING], replace(SHORT, max_tokens=8), temperature=0, law_seconds=0.01)
+    assert json.loads(json.dumps(said))["passed"]
+    assert (said["replies"], said["finished"]) == (1, True)

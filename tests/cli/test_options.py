@@ -41,7 +41,7 @@ REPEATED = ["--stop", "a", "--stop", "b", "--bad-word", "c", "--bad-word", " d"]
 REPEATED += ["--logit-bias", "7=-100", "--logit-bias", "9=1.5"]
 
 
-@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize("command", ["generate", "chat", "audit"])
 def test_every_option_reaches_its_setting(cli, monkeypatch, command):
     loaded, drawn, chosen = [], [], options.chosen
 

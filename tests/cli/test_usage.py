@@ -66,9 +66,9 @@ WRONG = [
     (["generate", "--draft", "", "x"], "got an empty one"),
     (["generate", "--draft", "predicted", "x"], "give the text that you expect: --prediction FILE"),
     (["generate", "--draft", "ngram,predicted", "x"], "got none"),
-    (["chat", "--draft", "predicted"], "only `paceline generate` takes one"),
-    (["audit", "--draft", "predicted"], "only `paceline generate` takes one"),
-    (["doctor", "--draft", "predicted"], "only `paceline generate` takes one"),
+    (["chat", "--draft", "predicted"], "only `paceline generate` and `paceline audit` take one"),
+    (["audit", "--draft", "predicted"], "give the text that you expect"),
+    (["doctor", "--draft", "predicted"], "only `paceline generate` and `paceline audit` take one"),
 ]
 
 
@@ -84,7 +84,8 @@ def test_a_wrong_call_is_answered_with_two_lines_and_code_2(cli, monkeypatch, ar
 
 
 @pytest.mark.parametrize(
-    ("draft", "said"), [("predicted", "only `paceline generate` takes one"), ("ngram,", "got an empty one")]
+    ("draft", "said"),
+    [("predicted", "only `paceline generate` and `paceline audit` take one"), ("ngram,", "got an empty one")],
 )
 def test_a_benchmark_is_refused_before_it_begins(cli, monkeypatch, draft, said):
     monkeypatch.setattr("paceline.bench.run.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
@@ -211,7 +212,7 @@ def test_the_help_of_a_command_inside_another_shows_no_type_for_flags(cli, comma
 
 def test_help_fills_its_lines(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert "temperature 0.8, and compares token by token; reads every" in cli("audit", "--help").out
+    assert "greedily and at --temperature, and compares token by token; reads every" in cli("audit", "--help").out
 
 
 def test_a_hint_names_the_help_of_the_very_command(cli):

@@ -6,17 +6,24 @@ from types import SimpleNamespace
 
 import pytest
 
+import paceline
 from paceline.cli.main import run
 from paceline.control.base import OFF
+from paceline.doctor import room
+from paceline.doctor.advice import advice
+from paceline.doctor.family import proposals, shape_like
 from paceline.doctor.measure import Examination, count, deadline
-from paceline.doctor.pair import check_pair
-from paceline.doctor.report import advice, costs_of, predicted, verdict
+from paceline.doctor.pair import check_pair, draft_models
+from paceline.doctor.report import costs_of, predicted, verdict
+from paceline.doctor.room import memory
 from paceline.engine import calibrate
+from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
-from paceline.plan.performance import chain
-from paceline.types import Round, Spent
+from paceline.plan.performance import Costs, chain
+from paceline.plan.shapes import SHAPES
+from paceline.types import Round, SamplingParams, Spent
 
 
 def round_of(drafted, kept, rows=None, steps=0):
@@ -88,6 +95,11 @@ def test_verdicts(changes, says):
     assert says in verdict(result(**changes))
 
 
+ROOM = {"fits": True, "needed": 1e9, "room": 8e9, "context": 8192}
+STRANGE = {"same": False, "draft": "x", "overlap": 0.8}
+SMALL = {"name": "small", "fetch": True, "cost": 0.2, "break_even": 0.3}
+
+
 @pytest.mark.parametrize(("changes", "measured", "says"), [
     ({}, {"floor_seconds": 0.01}, "reading the weights"),
     ({"v": {"1": 1.0, "4": 2.5}}, {}, "arithmetic is the limit"),
@@ -95,15 +107,90 @@ def test_verdicts(changes, says):
     ({"best_chain": {"length": 0, "speedup": 1.0}}, {"tested": [10], "kept": [1]}, "another draft"),
     ({"control": "fixed"}, {}, "--draft-tokens 3"),
     ({"predicted_speedup": 2.0}, {}, "busy"),
-    ({"pairs": [{"same": False, "draft": "x", "overlap": 0.8}]}, {}, "translated"),
+    ({"pairs": [STRANGE]}, {}, "translated"),
+    ({"pairs": [STRANGE], "proposals": [SMALL]}, {}, "fewer are right. small (paceline pull small) speaks"),
+    ({"proposals": [SMALL]}, {}, "No model drafts here. small (paceline pull small) speaks the target's tokens"),
+    ({"memory": ROOM | {"fits": False, "needed": 9e9}}, {}, "9.0 GB, which does not fit into the 8.0 GB"),
+    ({"memory": ROOM | {"needed": 7.5e9}}, {}, "hardly fits"),
+    ({"bits": 16.0}, {"floor_seconds": 0.04, "row_seconds": 0.001}, "--quant q4 may be up to 3.2 times"),
+    ({"bits": 8.5}, {"floor_seconds": 0.04, "row_seconds": 0.032}, "up to 1.2 times"),
 ])  # fmt: skip
 def test_advice_names_what_would_help(changes, measured, says):
     found = Examination(**{"target_seconds": {1: 0.04}, **measured})
     assert any(says in line for line in advice(result(**changes), found))
 
 
-def test_nothing_to_say_is_said_by_silence():
-    assert advice(result(), Examination(target_seconds={1: 0.04}, floor_seconds=0.035)) == []
+@pytest.mark.parametrize(("changes", "measured"), [
+    ({}, {}),
+    ({"memory": ROOM}, {}),
+    ({"memory": ROOM | {"fits": None, "needed": 9e9, "room": None}}, {}),
+    ({"bits": 16.0}, {"row_seconds": 0.05}),  # arithmetic is the limit: fewer bits read nothing sooner
+    ({"bits": 4.5}, {}),
+    ({"proposals": [SMALL | {"break_even": 0.9}]}, {}),
+    ({"proposals": [SMALL | {"break_even": None}]}, {}),
+    ({"proposals": [SMALL]}, {"step_seconds": {"m": 0.001}}),
+])  # fmt: skip
+def test_nothing_to_say_is_said_by_silence(changes, measured):
+    found = Examination(**{"target_seconds": {1: 0.04}, "floor_seconds": 0.035, **measured})
+    assert advice(result(**changes), found) == []
+
+
+def test_the_floor_is_memory_first_and_then_arithmetic():
+    found = Examination(floor_seconds=0.03, row_seconds=0.01)
+    assert [found.floor(rows) for rows in (1, 3, 6)] == [0.03, 0.03, 0.06]
+    assert found.is_memory_bound
+    assert not Examination(floor_seconds=0.03, row_seconds=0.04).is_memory_bound
+
+
+def test_a_target_is_known_by_its_numbers_and_drafts_of_its_family_are_proposed():
+    def spec(name):
+        shape = SHAPES[name]
+        return SimpleNamespace(
+            layers=shape.layers,
+            width=shape.width,
+            ffn_width=shape.ffn_width,
+            kv_heads=shape.heads[1],
+            vocab=shape.vocab,
+        )
+
+    assert {shape_like(spec(name)) for name in SHAPES} == set(SHAPES.values())
+    free = Costs(0.0, lambda rows: 1.0)
+    (own,) = proposals("qwen2.5-coder-1.5b", spec("qwen2.5-1.5b"), 4.3, free)
+    assert own["name"] == "qwen2.5-coder-0.5b"
+    assert own["cost"] == pytest.approx(0.32, abs=0.01)
+    assert own["break_even"] == pytest.approx(own["cost"], abs=1e-3)
+    assert [one["name"] for one in proposals("a.gguf", spec("llama-3.1-8b"), 16.0, free)] == ["llama-3.2-1b"]
+    nobody = SimpleNamespace(layers=1, width=1, ffn_width=1, kv_heads=1, vocab=1)
+    assert proposals("a.gguf", nobody, 16.0, free) == []
+    assert proposals("a.gguf", spec("llama-3.1-8b"), None, free) == []
+
+
+def test_memory_counts_target_draft_keys_and_values(talker, monkeypatch):
+    llm = LLM(talker, draft=str(talker), context=256)
+    assert draft_models(llm) == [str(talker)]
+    found = memory(llm, draft_models(llm))
+    spec = llm.target.model.spec
+    assert found["target_kv"] == found["draft_kv"] == 256 * 2 * 2 * spec.layers * spec.kv_heads * spec.head_dim
+    assert found["draft_weights"] == talker.stat().st_size
+    assert found["target_weights"] == llm.target.model.weight_bytes
+    assert found["needed"] > found["resident"] > 0
+    assert found["fits"]
+    monkeypatch.setattr(room, "memory_bytes", lambda: (10**6, 10**5))
+    assert memory(llm, [])["fits"] is False
+    monkeypatch.setattr(room, "memory_bytes", lambda: None)
+    assert memory(llm, [])["fits"] is None
+
+
+def test_the_doctor_is_a_function_too(talker, monkeypatch):
+    monkeypatch.setattr(calibrate, "ROWS", (1, 2, 4, 8))
+    llm = paceline.load(str(talker), draft="ngram", context=256)
+    said = paceline.run_doctor(llm, ["Repeat: a b c d a b c d"], SamplingParams(max_tokens=8), seconds=1)
+    assert json.loads(json.dumps(said))["v"]["1"] == 1.0
+    assert said["v_floor"]["1"] > 0
+    assert said["v_floor"].keys() == said["v"].keys()
+    assert said["measured"]["row_seconds"] > 0
+    assert said["bits"] == 32
+    assert said["memory"]["fits"]
 
 
 def test_pairs_are_compared_by_what_tokens_mean():
@@ -139,4 +226,8 @@ def test_the_command_measures_and_its_json_feeds_the_plan(talker, tmp_path, caps
     assert run(["plan", "--from", str(tmp_path / "doctor.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["measured"]
     assert run(call) == 0
-    assert "plain decoding" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "plain decoding" in shown
+    assert "its floor" in shown
+    assert "the floor is" in shown
+    assert "memory" in shown

@@ -1,6 +1,7 @@
 """The performance model against hand-worked rounds, published tables and brute force."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from paceline.plan.performance import (
     naive_speedup,
     rank_acceptance,
 )
+from paceline.plan.shapes import SHAPES
 
 
 def flat(rows):
@@ -123,3 +125,20 @@ def test_a_cliff_makes_short_drafts_pointless():
     cliff = Costs(0.0, lambda rows: 1.0 if rows == 1 else 2.6 + max(rows - 9, 0) * 0.5)
     assert best_chain(0.5, cliff).nodes == 0
     assert best_chain(0.85, cliff).nodes >= 7
+
+
+def test_the_numbers_of_the_page_of_errors_are_those_of_the_model():
+    """docs/concepts/common-errors.md quotes them."""
+    page = (Path(__file__).parents[2] / "docs/concepts/common-errors.md").read_text()
+    round_ = chain(0.85, 4, Costs(0.1, flat))
+    copies = [best_chain(0.95, Costs(step, flat)).speedup for step in (0.3, 0.4)]
+    context = SHAPES["llama-2-7b"].kv_bytes(8192) / 2**30
+    quoted = [
+        f"E = {round_.tokens:.2f} and the speed-up {round_.speedup:.2f}×",
+        "gives {:.2f}× to {:.2f}×".format(*copies),
+        f"{2560 / 60:.1f} minutes",
+        f"{8448 / 3:.0f} s and {8448 / 10:.0f} s",
+        f"{context:.0f} GiB at 8K",
+        f"{SHAPES['tinyllama-1.1b'].parameters * 2 / 1e9:.1f} GB at 16 bits",
+    ]
+    assert [text for text in quoted if text not in page] == []

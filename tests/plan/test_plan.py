@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from paceline import run_plan
 from paceline.cli.main import run
 from paceline.errors import UsageError
 from paceline.model.sources import resolve
@@ -13,7 +14,7 @@ from paceline.plan.forecast import Plan, forecast, read_doctor
 from paceline.plan.hardware import HARDWARE
 from paceline.plan.names import hardware_of, shape_of
 from paceline.plan.roofline import Run
-from paceline.plan.shapes import ALIASES, SHAPES
+from paceline.plan.shapes import ALIASES, SHAPES, SOURCES, VOCABULARIES
 
 DOCTOR = {"measured": {
     "target_seconds": {"1": 0.04, "2": 0.044, "4": 0.05, "8": 0.07, "16": 0.13},
@@ -96,6 +97,11 @@ def test_a_bad_draft_is_told_so(capsys):
     (["--target", "lama-3.1-8b"], "llama-3.1-8b"), (["--hardware", "a10"], "a100"), (["--acceptance", "1.2"], "0 to 1"),
     (["--acceptance", "high"], "0 to 1"), (["--batch", "0"], "batch"), (["--plot", "x.gif"], ".png"),
     (["--from", "nowhere.json"], "nowhere.json"), (["--context", "-1"], "context"),
+    (["--cost", "-0.1"], "--cost"), (["--cost", "nan"], "--cost"), (["--cost", "dear"], "--cost"),
+    (["--draft", "free", "--cost", "0.1"], "a free draft"), (["--v", "4"], "--v must be M:V"),
+    (["--v", "4:x"], "--v must be M:V"), (["--v", "4:1,4:2"], "each M once"), (["--v", "0:1,4:2"], "positive"),
+    (["--v", "4:inf"], "positive"), (["--v", "4:nan"], "positive"), (["--v", "1:2,4:3"], "1 for one"),
+    (["--v", "1:1"], "more than"), (["--v", "4:0.5"], "must not fall"), (["--v", "4:2,8:1.5"], "must not fall"),
 ])  # fmt: skip
 def test_wrong_calls_are_answered(arguments, says, capsys):
     assert run(["plan", *arguments]) == 2
@@ -144,6 +150,57 @@ def test_help_and_tables_fit_a_narrow_terminal(capsys):
     out = capsys.readouterr().out
     assert "tokens a round" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_costs_given_by_hand_go_before_everything(tmp_path, capsys):
+    given = ["--cost", "0.1", "--v", "4:1.3,8:1.7,1:1", "--acceptance", "0.8"]
+    file = tmp_path / "doctor.json"
+    file.write_text(json.dumps(DOCTOR))
+    for source, overhead in (([], 0), (["--from", str(file)], 0.025)):
+        found = plan_json(*given, *source, capsys=capsys)
+        assert (found["cost_is"], found["v_is"]) == ("given", "given")
+        assert (found["draft_step"], found["v"]["4"], found["v"]["6"]) == (0.1, 1.3, pytest.approx(1.5))
+        three = next(choice for choice in found["lengths"] if choice["nodes"] == 3)
+        assert three["speedup"] == pytest.approx((1 + 0.8 + 0.64 + 0.512) / (0.3 + 1.3 + overhead))
+    assert run(["plan", *given]) == 0
+    assert capsys.readouterr().out.count("(given)") == 2
+
+
+def test_costs_given_by_hand_are_those_of_one_sequence(capsys):
+    found = plan_json("--cost", "0.3", "--v", "64:64", "--batch", "4", capsys=capsys)
+    assert found["v"]["4"] == pytest.approx(4.0), "each of four rows a sequence takes the time of all before"
+    assert found["draft_step"] == pytest.approx(0.3 / 4)
+    assert [row["length"] for row in found["batches"]] == [0] * len(found["batches"]), "nothing can be gained"
+
+
+def test_every_shape_names_its_source_and_its_vocabulary():
+    assert SOURCES.keys() == VOCABULARIES.keys() == SHAPES.keys()
+    assert all(source.startswith("https://huggingface.co/") for source in SOURCES.values())
+    assert len(set(SOURCES.values())) == len(SOURCES)
+
+
+@pytest.mark.parametrize(("target", "draft", "same", "instead"), [
+    ("70b", "7b", False, ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"]), ("70b", "8b", True, []),
+    ("7b", "tinyllama-1.1b", True, []), ("qwen2.5-7b", "0.5b", True, []),
+    ("mistral-7b", "1b", False, []), ("smollm2-360m", "1b", False, []),
+])  # fmt: skip
+def test_a_pair_of_different_vocabularies_is_said(target, draft, same, instead, capsys):
+    found = plan_json("--target", target, "--draft", draft, capsys=capsys)
+    assert (found["pair"]["same"], found["pair"]["instead"]) == (same, instead)
+    assert run(["plan", "--target", target, "--draft", draft]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("drafts would be translated" in shown) == (not same)
+    assert " or ".join(instead) in shown
+
+
+def test_a_plan_is_a_function_too():
+    found = run_plan("70b", "8b", hardware="h100", acceptance=[0.8, 0.7], v={4: 1.2}, cost=0.2)
+    assert json.loads(json.dumps(found))["best_chain"]["speedup"] > 1
+    assert run_plan(draft="free")["pair"] is None
+    with pytest.raises(UsageError, match="0 or more"):
+        run_plan(cost=-1)
+    with pytest.raises(UsageError, match="0 to 1"):
+        run_plan(acceptance=2)
 
 
 def test_a_picture_is_written(tmp_path, capsys):

@@ -1,0 +1,59 @@
+"""Is there room for target, draft, keys and values, and does the target take more of it than it need?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.doctor.pair import read_draft
+from paceline.engine.llm import LLM
+from paceline.hardware import memory_bytes, resident_bytes
+from paceline.model.native import NativeModel
+from paceline.model.sources import resolve
+from paceline.model.spec import ModelSpec
+from paceline.types import Json
+
+KV_BYTES = 2  # of a number in the cache
+
+
+def memory(llm: LLM, drafts: Sequence[str]) -> Json:
+    """Return bytes: weights, keys and values of one full context, what the process has, and whether the machine has it.
+
+    A draft's weights are those of its file, of which repacking takes less. `fits` is None where the system does not
+    say what is free.
+    """
+    model = llm.engine.parts.model
+    found = {
+        "target_weights": model.weight_bytes if isinstance(model, NativeModel) else 0,
+        "draft_weights": sum(file_bytes(resolve(source)) for source in drafts),
+        "target_kv": kv_bytes(model.spec, llm.context),
+        "draft_kv": sum(kv_bytes(read_draft(source).model.spec, llm.context) for source in drafts),
+    }
+    resident, machine = resident_bytes(), memory_bytes()
+    needed = max(sum(found.values()), resident + found["target_kv"] + found["draft_kv"])
+    room = None if machine is None else min(machine[0], machine[1] + resident)
+    return {
+        **found,
+        "context": llm.context,
+        "resident": resident,
+        "needed": needed,
+        "room": room,
+        "fits": None if room is None else needed <= room,
+    }
+
+
+def kv_bytes(spec: ModelSpec, tokens: int) -> int:
+    """Return what the keys and values of `tokens` tokens take; a window saves reading, not room."""
+    return 2 * spec.layers * spec.kv_heads * spec.head_dim * KV_BYTES * min(tokens, spec.context)
+
+
+def file_bytes(path: Path) -> int:
+    """Return the size of a model's file, or of the weights in its folder."""
+    files = [path] if path.is_file() else list(path.glob("*.safetensors"))
+    return sum(file.stat().st_size for file in files)
+
+
+def layer_bits(llm: LLM) -> float | None:
+    """Return the bits a weight of the target takes."""
+    model = llm.engine.parts.model
+    return model.layer_bits() if isinstance(model, NativeModel) else None

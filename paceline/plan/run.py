@@ -1,0 +1,112 @@
+"""Plan from names and numbers as a user gives them; the command and `paceline.run_plan` are this."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from paceline.errors import UsageError
+from paceline.plan.forecast import Json, Plan, forecast, read_doctor
+from paceline.plan.names import check_pair, hardware_of, shape_of
+from paceline.plan.roofline import Run
+from paceline.plan.shapes import SOURCES
+
+TARGET, DRAFT, HARDWARE, ACCEPTANCE = "8b", "1b", "a100", 0.75
+FREE = "free"  # a draft that costs nothing: look-up in the text
+
+
+def run_plan(
+    target: str | None = None,
+    draft: str = DRAFT,
+    *,
+    hardware: str | None = None,
+    acceptance: float | Sequence[float] | None = None,
+    context: int = 1024,
+    batch: int = 1,
+    bits: float = 16.0,
+    draft_bits: float | None = None,
+    measured: str | Path | None = None,
+    cost: float | None = None,
+    v: Mapping[int, float] | None = None,
+) -> Json:
+    """Forecast what speculation would bring, without loading anything; what `paceline plan --json` prints.
+
+    Args:
+        target: a known model or a model file; "8b" if not given.
+        draft: the same, or "free".
+        hardware: a known machine; "a100" if not given.
+        acceptance: odds that a guess is right, or those by depth.
+        bits, draft_bits: of a weight.
+        measured: a doctor's JSON, whose times and acceptance go before data sheets.
+        cost: plain tokens that a draft step takes; goes before everything else, like `v`.
+        v: v(M) at some M, the time of checking M tokens in plain tokens.
+
+    Raises:
+        UsageError: a name is not known, or a number cannot be meant.
+    """
+    if measured and hardware is not None:
+        raise UsageError(
+            "--hardware goes by a data sheet, and --from has measured times of a machine", hint="drop one of the two"
+        )
+    data = read_doctor(Path(measured)) if measured else {}
+    given = None if acceptance is None else _odds(acceptance)
+    odds = given or [float(value) for value in data.get("acceptance") or ()] or [ACCEPTANCE]
+    machine = hardware_of(hardware or HARDWARE)
+    target_run = Run(shape_of(target or TARGET), machine, bits, context)
+    draft_run = None if draft == FREE else Run(shape_of(draft), machine, draft_bits or bits, context)
+    points = [] if v is None else _points(v)
+    if cost is not None:
+        _check_cost(cost, draft)
+    found: Json = {
+        "target": target_run.shape.name,
+        "draft": draft_run.shape.name if draft_run else FREE,
+        "hardware": machine.name,
+        "hardware_source": machine.source,
+        "sources": {run.shape.name: SOURCES.get(run.shape.name) for run in (target_run, draft_run) if run},
+        "pair": check_pair(target_run.shape, draft_run.shape) if draft_run else None,
+        "context": context,
+        "batch": batch,
+        "bits": bits,
+        "acceptance_is": "given" if given else "measured" if data.get("acceptance") else "assumed",
+        "cost_is": "given" if cost is not None else "measured" if data else "computed",
+        "v_is": "given" if points else "measured" if data else "computed",
+        **forecast(Plan(target_run, draft_run, odds, batch, data, cost, points)),
+    }
+    if data:
+        found |= {"hardware": None, "hardware_source": None}
+    if data and target is None:  # nobody said whose memory
+        found |= dict.fromkeys(("target", "draft", "memory", "pair"))
+        found["sources"] = {}
+    return found
+
+
+def _odds(acceptance: float | Sequence[float]) -> list[float]:
+    odds = [acceptance] if isinstance(acceptance, (int, float)) else list(acceptance)
+    if not odds or any(not 0 <= value <= 1 for value in odds):
+        raise UsageError(
+            f"acceptance must be numbers from 0 to 1, got `{acceptance}`", hint="for example 0.8 or 0.8,0.7 by depth"
+        )
+    return [float(value) for value in odds]
+
+
+def _check_cost(cost: float, draft: str) -> None:
+    if not 0 <= cost < math.inf:
+        raise UsageError(f"cost must be plain tokens a draft step takes, 0 or more, got `{cost}`")
+    if draft == FREE and cost:
+        raise UsageError(f"a free draft costs nothing, got cost `{cost}`", hint="drop one of the two")
+
+
+def _points(v: Mapping[int, float]) -> list[tuple[int, float]]:
+    """Return v(M) as points, ascending, v(1) among them."""
+    hint = "for example 1:1,4:1.3,8:1.6: checking four tokens takes 1.3 times as long as one"
+    points = sorted({1: 1.0, **v}.items())
+    if any(rows < 1 or not 0 < value < math.inf for rows, value in points) or points[0] != (1, 1.0):
+        raise UsageError(f"v must give positive numbers by tokens checked, 1 for one, got `{dict(v)}`", hint=hint)
+    if len(points) < 2:
+        raise UsageError(f"v must say more than that one token takes 1, got `{dict(v)}`", hint=hint)
+    fall = next((b for a, b in itertools.pairwise(points) if b[1] < a[1]), None)
+    if fall is not None:
+        raise UsageError(f"v must not fall as more tokens are checked, got {fall[1]:g} at `{fall[0]}`", hint=hint)
+    return points
