@@ -25,13 +25,12 @@ class ConfidenceController:
     def __init__(self, most: int, *, target: float = TARGET) -> None:
         self._most, self._target = most, target
         self.floor, self.average = FLOOR, target
+        self._is_tried = False
 
     @property
     def reason(self) -> str:
-        return (
-            f"guesses at least {100 * self.floor:.0f} % sure, so that {100 * self._target:.0f} % are kept; "
-            f"of late {100 * self.average:.0f} % were"
-        )
+        late = f"of late {100 * self.average:.0f} % were" if self._is_tried else "none was put to the test yet"
+        return f"guesses at least {100 * self.floor:.0f} % sure, so that {100 * self._target:.0f} % are kept; {late}"
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         price = self.floor * np.arange(self._most + 1, dtype=np.float64)
@@ -43,6 +42,7 @@ class ConfidenceController:
         if round.censored or round.committed == 0:
             return
         if drafted:
+            self._is_tried = True
             self.average = KEEP * self.average + (1 - KEEP) * sum(round.accepted) / drafted
         rises = drafted > 0 and self.average < self._target  # a floor under which nothing is drafted must come down
         self.floor = min(max(self.floor + (STEP if rises else -STEP), LEAST), HIGHEST)
