@@ -10,7 +10,7 @@ from paceline.errors import UsageError
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
-CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence")
+CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence", "entropy")
 ALONE = {"off": "turns guessing off", "auto": "is a mix already"}  # drafters that take no company
 LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ CONTROLLERS: dict[str, Callable[[int], Controller]] = {
     "ema": EmaController,
     "schedule": ScheduleController,
     "confidence": ConfidenceController,
+    "entropy": partial(ConfidenceController, by_entropy=True),
 }
 
 

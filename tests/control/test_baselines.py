@@ -12,7 +12,7 @@ from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
-from paceline.types import Load, Round, SamplingParams, View
+from paceline.types import Floor, Load, Round, SamplingParams, View
 
 
 def view(id=0, position=0):
@@ -71,6 +71,7 @@ CONTROLLERS = {
     "ema": (EmaController, "4 a round at first, one more above 80 % kept, one fewer below 60 %", "4 a round: 73 %"),
     "schedule": (ScheduleController, "by position: 4 from token 0, 4 from token 64, 2 from token 256", "by position"),
     "confidence": (ConfidenceController, "none was put to the test yet", "of late 82 % were"),
+    "entropy": (lambda most: ConfidenceController(most, by_entropy=True), "none was put", "of late 82 % were"),
     "optimal": (lambda most: OptimalController(CostTable({1: 1.0, 8: 1.1}), ["m"], most=most), "m is untried", "m is"),
 }
 
@@ -100,6 +101,17 @@ def test_one_that_may_guess_nothing_says_so_too(name):
 def test_confidence_prices_every_node_the_same():
     (budget,) = ConfidenceController(6).budgets([view()], Load(1, 0))
     np.testing.assert_allclose(np.diff(budget.price), 0.4)
+
+
+@pytest.mark.parametrize("by_entropy", [False, True])
+def test_confidence_tells_draft_models_its_floor(by_entropy):
+    controller = ConfidenceController(6, by_entropy=by_entropy)
+    budgets = controller.budgets([view(1), view(2)], Load(2, 0))
+    assert [budget.floor for budget in budgets] == [Floor(0.4, by_entropy)] * 2
+    assert budgets[0].scaled(0.5).floor == Floor(0.4, by_entropy)
+    controller.observe(1, round_of(4, 0))
+    assert controller.budgets([view(1)], Load(1, 0))[0].floor == Floor(0.4 + 0.01, by_entropy)
+    assert ("sure by entropy" in controller.reason) == by_entropy
 
 
 def test_confidence_reaches_its_target():
