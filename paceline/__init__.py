@@ -80,7 +80,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
             draft: "off", "auto", "ngram", "suffix", …, a smaller model to draft with, or several with commas between.
             draft_tokens: how many tokens are guessed per round at most, 0 to 64.
             control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
-                "confidence".
+                "confidence", "entropy".
             verify: how guesses are checked: "coupled", "rejection", "block", "tree" or "greedy_tree"; lossy: "typical"
                 or "lenient:0.8". With the first alone a seed repeats whatever is drafted.
             threads: None is one per usable core.

@@ -10,8 +10,9 @@ from paceline.errors import UsageError
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
-CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence")
+CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence", "entropy")
 ALONE = {"off": "turns guessing off", "auto": "is a mix already"}  # drafters that take no company
+LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
 
@@ -61,6 +62,7 @@ class LLMConfig:
         _one_of("control", config.control, CONTROLS)
         parse_draft(config.draft)
         parse_verify(config.verify)
+        _agree(config)
         return config
 
 
@@ -109,6 +111,37 @@ def parse_verify(name: object) -> tuple[str, float | None]:
             hint="lenient:0.8 lets a token come at most 1/0.8 times as often as the model alone would; 1 is exact",
         )
     return base, lenience
+
+
+def _agree(config: LLMConfig) -> None:
+    """Refuse what would be set in vain: how to draft where nobody does, how to pack a model where none is loaded."""
+    names = parse_draft(config.draft)
+    if not config.draft_tokens:
+        kept = () if config.control == "fixed" else ("control",)  # exactly none
+        _unset(
+            config,
+            ("verify", *kept, "draft_quant", "draft_head"),
+            "draft_tokens `0` turns guessing off",
+            "let it be more",
+        )
+    elif names == ["off"]:
+        _unset(
+            config, ("verify", "control", "draft_quant", "draft_head"), f"draft `off` {ALONE['off']}", "--draft auto"
+        )
+    elif all(name.partition(":")[0] in (*LOOKUPS, "self") for name in names):
+        _unset(
+            config, ("draft_quant", "draft_head"), f"draft `{config.draft}` loads no model", "name a model for --draft"
+        )
+
+
+def _unset(config: LLMConfig, names: tuple[str, ...], why: str, instead: str) -> None:
+    usual = LLMConfig()
+    for name in names:
+        if (value := getattr(config, name)) != getattr(usual, name):
+            raise UsageError(
+                f"{name} must not be set where {why}, got `{value}`",
+                hint=f"drop --{name.replace('_', '-')}, or {instead}",
+            )
 
 
 def _whole(name: str, value: object, least: int, most: int) -> None:

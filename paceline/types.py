@@ -73,6 +73,17 @@ class TokenTree:
 
 
 @dataclass(frozen=True, slots=True)
+class Floor:
+    """How sure a draft model must be of a guess to make it and go on: at least so much of 1, by its own word.
+
+    By how likely it finds the guess, or by the entropy H of its law in nats: 1 - sqrt(0.2 H) (AdaEDL 2410.18351).
+    """
+
+    least: float
+    by_entropy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """How much to draft for one sequence this round; `nodes == 0` means do not draft.
 
@@ -80,7 +91,8 @@ class Budget:
 
     Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
     so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time,
-    `plain` that of a round without guesses; 0 if nobody says.
+    `plain` that of a round without guesses; 0 if nobody says. Under a `floor` draft models stop by that instead; it is
+    the same for all sequences of a round.
     """
 
     nodes: int
@@ -88,12 +100,13 @@ class Budget:
     price: Probabilities | None = None
     step: Mapping[str, float] = field(default_factory=dict)
     plain: float = 0.0
+    floor: Floor | None = None
 
     def scaled(self, factor: float) -> Budget:
         """Return it with other prices."""
         price = None if self.price is None else factor * self.price
         step = {name: factor * price for name, price in self.step.items()}
-        return Budget(self.nodes, self.depth, price, step, factor * self.plain)
+        return Budget(self.nodes, self.depth, price, step, factor * self.plain, self.floor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
+from paceline.config import LOOKUPS
+
 OFF, DIM = "\x1b[0m", "\x1b[2m"
 ERASE_LINE = "\r\x1b[2K"
-_LOOKED_UP = ("ngram", "suffix", "corpus", "recycle", "predicted", "lookahead")
+_LOOKED_UP = (*LOOKUPS, "corpus")  # the last one is what `suffix:FILE` calls its file
 _GREEN, _CYAN = "\x1b[32m", "\x1b[36m"
 
 # A model may write anything; on a terminal its control characters are shown, never obeyed.

@@ -1,7 +1,9 @@
-"""Stop drafting where the drafter is unsure: a floor under the value of a node, steered to a share of guesses kept.
+"""Stop drafting where the drafter is unsure: a floor under its own confidence, steered to a share of guesses kept.
 
-The floor is a price that is the same for every node. Steering as in AdaEDL (2410.18351); the first floor is that of
-Hugging Face's assisted generation. Knows nothing of time.
+A draft model stops by its word: how likely it finds its guess (at temperature 0, its top probability), or the entropy
+of its law. Look-ups have no word of their own: for them, and for a mix as a whole, the floor is one under the
+calibrated value of a node, a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor is
+that of Hugging Face's assisted generation. Knows nothing of time.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.types import Budget, Load, Round, View
+from paceline.types import Budget, Floor, Load, Round, View
 
 FLOOR = 0.4  # of the first round
 TARGET = 0.8  # share of guesses to be kept
@@ -20,22 +22,30 @@ LEAST, HIGHEST = 0.05, 0.95
 
 
 class ConfidenceController:
-    """Up to `most` guesses, each at least as likely to be kept as the floor says."""
+    """Up to `most` guesses, each at least as sure as the floor says.
 
-    def __init__(self, most: int, *, target: float = TARGET) -> None:
+    Args:
+        by_entropy: let draft models be sure where the entropy of their law is low, whatever they guess.
+    """
+
+    def __init__(self, most: int, *, target: float = TARGET, by_entropy: bool = False) -> None:
+        self._by_entropy = by_entropy
         self._most, self._target = most, target
         self.floor, self.average = FLOOR, target
+        self._is_tried = False
 
     @property
     def reason(self) -> str:
+        late = f"of late {100 * self.average:.0f} % were" if self._is_tried else "none was put to the test yet"
+        by = " by entropy" if self._by_entropy else ""
         return (
-            f"guesses at least {100 * self.floor:.0f} % sure, so that {100 * self._target:.0f} % are kept; "
-            f"of late {100 * self.average:.0f} % were"
+            f"guesses at least {100 * self.floor:.0f} % sure{by}, so that {100 * self._target:.0f} % are kept; {late}"
         )
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         price = self.floor * np.arange(self._most + 1, dtype=np.float64)
-        return [Budget(self._most, self._most, price)] * len(views)
+        floor = Floor(self.floor, self._by_entropy)
+        return [Budget(self._most, self._most, price, floor=floor)] * len(views)
 
     def observe(self, sequence_id: int, round: Round) -> None:
         """Raise the floor while too few guesses are kept, lower it while more are than need be."""
@@ -43,6 +53,7 @@ class ConfidenceController:
         if round.censored or round.committed == 0:
             return
         if drafted:
+            self._is_tried = True
             self.average = KEEP * self.average + (1 - KEEP) * sum(round.accepted) / drafted
         rises = drafted > 0 and self.average < self._target  # a floor under which nothing is drafted must come down
         self.floor = min(max(self.floor + (STEP if rises else -STEP), LEAST), HIGHEST)

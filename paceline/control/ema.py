@@ -20,11 +20,24 @@ class EmaController:
     def __init__(self, most: int) -> None:
         self._most = most
         self._state: dict[int, tuple[int, float]] = {}  # by sequence: length, average acceptance
-        self.reason = ""
+        self._seen = set[int]()  # those that had a guess put to the test
+
+    @property
+    def reason(self) -> str:
+        """Say how many each of the sequences of the latest round may guess, and how many of them were kept."""
+        told = [self._state[name] for name in self._state if name in self._seen]
+        if not told:
+            first = min(FIRST, self._most)
+            return (
+                f"{first} a round at first, one more above {100 * MORE:.0f} % kept, one fewer below {100 * FEWER:.0f} %"
+            )
+        lengths, shares = _range([length for length, _ in told]), _range([round(100 * share) for _, share in told])
+        return f"{lengths} a round: {shares} % of the guesses were kept of late"
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         start = min(FIRST, self._most), (MORE + FEWER) / 2
         self._state = {view.id: self._state.get(view.id, start) for view in views}
+        self._seen &= self._state.keys()
         return [Budget(length, length) for length, _ in self._state.values()]
 
     def observe(self, sequence_id: int, round: Round) -> None:
@@ -37,4 +50,9 @@ class EmaController:
         length += int(average > MORE) - int(average < FEWER)
         length = max(min(length, self._most), min(1, self._most))
         self._state[sequence_id] = length, average
-        self.reason = f"{length} a round: {100 * average:.0f} % of the guesses were kept of late"
+        self._seen.add(sequence_id)
+
+
+def _range(values: Sequence[int]) -> str:
+    least, most = min(values), max(values)
+    return str(most) if least == most else f"{least} to {most}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.allowance import MOST, Allowance
+from paceline.control.base import OFF
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.leaning import Leanings
@@ -94,7 +95,7 @@ class OptimalController:
     @property
     def reason(self) -> str:
         """Say what it does, and the numbers that made it so."""
-        return explain(self._outlook)
+        return explain(self._outlook) if self._most and self._beliefs else f"{OFF}: no guesses were asked for"
 
     @property
     def experience(self) -> dict[str, Belief]:

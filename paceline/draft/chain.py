@@ -68,7 +68,12 @@ class Guesses:
     tokens: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
     beside: list[list[int]] = field(default_factory=list)
-    steps: int = 0  # forwards it took: one more than tokens if the last could not be drawn
+    steps: int = 0  # forwards it took: one more than tokens if the last could not be drawn, or was dropped
+
+    def drop(self) -> None:
+        """Take the last guess back."""
+        for each in (self.tokens, self.confidences, self.beside):
+            each.pop()
 
 
 class Confidence:

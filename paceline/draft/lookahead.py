@@ -3,11 +3,12 @@
 Below the last token hang, beside n-grams from the pool that begin with it, `columns` places that the target fills in
 side by side (a Jacobi iteration, a level per round): level 0 is a chain of guesses, and column i of level l follows
 column i of level l - 1. What the target would say after the deepest level completes an n-gram for the pool, and the
-levels move up by one. (Fu et al. 2402.02057; the n-grams of the text itself enter too.)
+levels move up by one. Where rows have a price, the window is laid only if they cost next to nothing; a mix
+cuts it. (Fu et al. 2402.02057; the n-grams of the text itself enter too.)
 
 The window costs a row of the target for each of its nodes and is almost never accepted itself. That is cheap on
-processors with arithmetic to spare and dear on a CPU: expect less speed than with `--draft ngram`. Where the budget
-has a price, the window is dropped at once, since its guesses are worth nothing. It is here to compare with.
+processors with arithmetic to spare and dear on a CPU: expect less speed than with `--draft ngram`. It is here to
+compare with.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
 
 SIZE = 3  # tokens of an n-gram
 LEVELS = SIZE - 1  # of the window
+WORTH = 0.04  # tokens a round that the n-grams of one column bring, as measured (docs/guides/speculation.md)
 GRAMS = 4  # kept for each first token, the latest
 FIRST_TOKENS = 1 << 14  # of the pool; the longest unused is forgotten
 PRIOR = [*[0.35, 0.2, 0.15, 0.1], *[0.5] * GRAMS]  # by how late the n-gram was seen; first guesses, then second ones
@@ -136,7 +138,7 @@ class LookaheadDrafter:
                 kinds.append(kind)
             return places[parent, token]
 
-        columns = 0 if self._is_chain else max(min(budget.nodes // (2 * LEVELS), budget.depth - LEVELS + 1), 0)
+        columns = 0 if self._is_chain else _columns(budget)
         for age, gram in enumerate(self.grams(tokens[0])[: 1 if self._is_chain else GRAMS]):
             tip = 0
             for depth, token in enumerate(gram[1 : budget.depth + 1]):
@@ -156,9 +158,21 @@ class LookaheadDrafter:
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
         window.tree, window.kinds = tree, kinds
         rates = self._acceptance.rates()
-        guess = np.array([rates[kind] if kind >= 0 else 0.0 for kind in kinds], np.float32)
+        guess = np.array([rates[kind] if kind >= 0 else 1.0 for kind in kinds], np.float32)
+        # The window is paid for by what it finds, so it stays; none of it is thought to be right.
+        kept = prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
+        guess = np.where(kept.guess < 1, kept.guess, np.float32(0))
         guess[0] = 1.0
-        return prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
+        return replace(kept, guess=guess)
+
+
+def _columns(budget: Budget) -> int:
+    """Return how wide a window is worth its rows: as wide as there is room for, or none at all."""
+    most = max(min(budget.nodes // (2 * LEVELS), budget.depth - LEVELS + 1), 0)
+    if budget.price is None or not most:
+        return most
+    price = float(budget.price[budget.nodes] - budget.price[budget.nodes - most * LEVELS])
+    return most if price <= WORTH * most else 0
 
 
 def _places(own: TokenTree, whole: TokenTree) -> dict[int, int]:

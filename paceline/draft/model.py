@@ -142,7 +142,7 @@ class ModelDrafter:
             self.cache.extend(state.cache, len(feed) + limit - 1)
         except ContextOverflow:  # others hold the room: this one goes without a guess
             return None
-        return Job(view, state.cache, feed, limit, budget.price, step)
+        return Job(view, state.cache, feed, limit, budget.price, step, budget.floor)
 
     def _prepare(self, view: View, budget: Budget) -> None:
         """Read a prompt before it is drafted for, so that its first round waits for a step only."""
@@ -193,7 +193,7 @@ class ModelDrafter:
     def _run(self, jobs: dict[int, Job], budgets: Seq[Budget], children: list[list[Children]]) -> dict[int, Guesses]:
         """Run every chain, those the native loop knows in one call."""
         rates, found = self.confidence.rates(), dict[int, Guesses]()
-        fast = [i for i, job in jobs.items() if self._loop and self.draws == "shared" and is_native(job.view.params)]
+        fast = [i for i, job in jobs.items() if self._loop and self.draws == "shared" and is_native(job)]
         slow = [i for i in jobs if i not in fast]
         if fast:
             chains, seconds = run_native(self._loop, self.cache, [jobs[i] for i in fast], rates)
@@ -229,7 +229,7 @@ class ModelDrafter:
         tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
         draft = Draft(tree, np.array(guess, np.float32), np.zeros(len(tokens), np.int8))
         if self.draws == "shared":
-            return draft if budget.price is None else prune(draft, budget)
+            return draft if budget.price is None or budget.floor else prune(draft, budget)
         drawn = np.zeros(len(tokens), np.bool_)
         for node, found in enumerate(children):
             drawn[tree.children(node)] = found.drawn

@@ -8,6 +8,7 @@ guess.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
@@ -22,12 +23,14 @@ from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.extend import extend
 from paceline.sample.draw import draw
-from paceline.types import Floats, Probabilities, SamplingParams, View
+from paceline.types import Floats, Floor, Probabilities, SamplingParams, View
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One sequence's chain: `feed` are the tokens its `cache` lacks; at most `limit` guesses, at these prices."""
+    """One sequence's chain: `feed` are the tokens its `cache` lacks; at most `limit` guesses, at these prices, or while
+    the draft is as sure as `floor` says.
+    """
 
     view: View
     cache: int
@@ -35,6 +38,7 @@ class Job:
     limit: int
     price: Probabilities | None = None
     step: float = 0.0
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +65,36 @@ _KNOWN = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "stop"
 _FOREIGN = [setting for setting in fields(SamplingParams) if setting.name not in _KNOWN]
 
 
-def is_native(params: SamplingParams) -> bool:
-    """Tell whether the native loop knows everything these settings ask of a draw."""
-    return all(getattr(params, other.name) == other.default for other in _FOREIGN)
+def is_native(job: Job) -> bool:
+    """Tell whether the native loop knows all that is asked of a draw, and when to stop."""
+    if job.floor is not None and job.floor.by_entropy:
+        return False
+    return all(getattr(job.view.params, other.name) == other.default for other in _FOREIGN)
 
 
 def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> tuple[list[Guesses], float]:
     """Draft all chains in one call; return them and the seconds its forwards took."""
-    wishes = []
+    wishes, floor = [], jobs[0].floor
+    assert all(job.floor == floor for job in jobs), [job.floor for job in jobs]
     for job in jobs:
         params, price = job.view.params, [] if job.price is None else job.price.tolist()
+        price = price if floor is None else [0.0] * (job.limit + 1)
         law = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-        wishes.append((*law, len(job.view.tokens), job.limit, price, job.step))
+        wishes.append((*law, len(job.view.tokens), job.limit, price, 0.0 if floor else job.step))
     caches = [job.cache for job in jobs]
     lengths = np.array([cache.length(handle) for handle in caches], np.int32)
     starts = np.array([0, *accumulate(len(job.feed) for job in jobs)], np.int32)
     feed = np.array([token for job in jobs for token in job.feed], np.int32)
     tables = (np.array(EDGES), rates.kept, rates.ahead, rates.beside)
+    if floor is not None:  # two bins: after an unsure guess nothing is to be had, after a sure one everything
+        tables = (np.array([floor.least]), np.ones((1, 2)), np.array([[0.0, 1.0, 1.0]]), np.zeros((RANKS, 2)))
     got, seconds = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
     found = [Guesses(*one) for one in got]
     for job, guesses in zip(jobs, found, strict=True):
         forwarded = [*job.feed, *guesses.tokens[: guesses.steps - 1]]
         cache.commit(job.cache, range(len(forwarded)), forwarded)
+        if floor is not None and guesses.tokens and guesses.confidences[-1] < floor.least:
+            guesses.drop()
     return found, seconds
 
 
@@ -112,9 +124,17 @@ def run_plain(
         for own, i in zip(logits, active, strict=True):
             job, guesses, progress = jobs[i], found[i], stand[i]
             guesses.steps += 1
+            row = Row(own, own if whole is None else whole(own))
             try:
-                (pick or pick_shared)(Row(own, own if whole is None else whole(own)), job, guesses, progress, rates)
+                (pick or pick_shared)(row, job, guesses, progress, rates)
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                continue
+            if job.floor is not None:
+                if not _is_sure(row, guesses, job):
+                    if pick is None:  # to drop one of a law of its own by what it is changes the law
+                        guesses.drop()
+                elif len(guesses.tokens) < job.limit:
+                    left.append(i)
                 continue
             depth = min(len(guesses.tokens), DEPTHS) - 1
             progress.bin = bin_of(guesses.confidences[-1])
@@ -132,7 +152,7 @@ def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates:
     token = draw(row.whole, job.view, guesses.tokens)
     confidence = probability(row.own, float(row.whole[token]), job.view.params)
     bin = bin_of(confidence)
-    least = np.inf if job.price is None else float(np.diff(job.price).min(initial=np.inf))
+    least = np.inf if job.price is None or job.floor else float(np.diff(job.price).min(initial=np.inf))
     others, left = list[int](), row.whole
     for rank in range(RANKS):
         if not progress.survival * float(rates.beside[rank, bin]) > least:
@@ -146,6 +166,23 @@ def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates:
     guesses.tokens.append(token)
     guesses.confidences.append(confidence)
     guesses.beside.append(others)
+
+
+def _is_sure(row: Row, guesses: Guesses, job: Job) -> bool:
+    """Tell whether the draft was sure enough of its last guess."""
+    assert job.floor is not None
+    if not job.floor.by_entropy:
+        return guesses.confidences[-1] >= job.floor.least
+    return 1 - math.sqrt(0.2 * entropy(row.own, job.view.params)) >= job.floor.least
+
+
+def entropy(logits: Floats, params: SamplingParams) -> float:
+    """Return the entropy of the law of these, in nats, before any filter; at temperature 1 if greedy."""
+    scaled = (logits - logits.max()).astype(np.float64) / (1.0 if params.is_greedy else params.temperature)
+    weights = np.exp(scaled)
+    total = float(weights.sum())
+    known = weights > 0
+    return max(math.log(total) - float(weights[known] @ scaled[known]) / total, 0.0)
 
 
 def probability(logits: Floats, value: float, params: SamplingParams) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import paceline.draft.recycle
 import paceline.draft.self
 import paceline.draft.staged
 import paceline.draft.suffix  # noqa: F401  (register their names)
-from paceline.config import LLMConfig, parse_draft, parse_verify
+from paceline.config import LOOKUPS, LLMConfig, parse_draft, parse_verify
 from paceline.control.base import Controller
 from paceline.control.confidence import ConfidenceController
 from paceline.control.ema import EmaController
@@ -42,7 +43,6 @@ from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.lossy import LenientVerifier, TypicalVerifier
 from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
-LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
 DEFAULT_CONTEXT = 8192
 VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "coupled": CoupledVerifier,
@@ -58,6 +58,7 @@ CONTROLLERS: dict[str, Callable[[int], Controller]] = {
     "ema": EmaController,
     "schedule": ScheduleController,
     "confidence": ConfidenceController,
+    "entropy": partial(ConfidenceController, by_entropy=True),
 }
 
 

@@ -76,7 +76,7 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
         return replace(budget, nodes=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
     nodes, depth = min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room)
-    return Budget(nodes, depth, budget.price, budget.step, budget.plain)
+    return Budget(nodes, depth, budget.price, budget.step, budget.plain, budget.floor)
 
 
 def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[Event, Verdict | None]]:

@@ -68,7 +68,12 @@ def as_json(cli, *arguments):
 @pytest.fixture
 def quick(cli, talker):
     """Run a command line with a tiny model, where what is said does not matter; it drafts whether that pays or not."""
-    return lambda command, *arguments: cli(command, "--model", talker, "--control", "fixed", *arguments)
+
+    def call(command, *arguments):
+        always = [] if "off" in arguments else ["--control", "fixed"]
+        return cli(command, "--model", talker, *always, *arguments)
+
+    return call
 
 
 def test_json_is_one_object_with_the_keys_of_the_contract(cli):

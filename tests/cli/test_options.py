@@ -15,7 +15,7 @@ LOADING = {
     "model": "m",
     "quant": "q8",
     "context": 77,
-    "draft": "off",
+    "draft": "m",
     "draft_tokens": 3,
     "draft_quant": "bf16",
     "draft_head": 5,

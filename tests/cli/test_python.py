@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import paceline
+from paceline.config import LLMConfig
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
@@ -80,6 +81,40 @@ def test_one_prompt_is_replied_to_for_each_of_a_list(llm):
 def test_names_of_nothing_are_refused(talker, settings, said):
     with pytest.raises(paceline.PacelineError, match=said):
         paceline.LLM(**{"model": talker, "context": 256, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"draft": "off", "verify": "block"},
+            "verify must not be set where draft `off` turns guessing off, got `block`",
+        ),
+        ({"draft": "off", "control": "fixed"}, "control must not be set"),
+        ({"draft_tokens": 0, "verify": "tree"}, "draft_tokens `0` turns guessing off, got `tree`"),
+        ({"draft": "ngram,suffix", "draft_head": 9}, "draft `ngram,suffix` loads no model, got `9`"),
+    ],
+)
+def test_what_would_be_set_in_vain_is_refused(settings, said):
+    with pytest.raises(UsageError, match=said) as error:
+        paceline.LLM(**settings)
+    assert error.value.hint.startswith("drop --")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"draft": "off", "draft_tokens": 4},  # at most so many
+        {"draft_tokens": 0},
+        {"draft": "ngram", "draft_tokens": 0, "control": "fixed"},
+        {"draft": "auto", "draft_head": 9, "draft_quant": "q8"},
+        {"draft": "ngram,m.gguf", "draft_head": 9, "verify": "block", "control": "ema"},
+        {"draft": "mine", "draft_quant": "q8"},
+        *({"draft": name} for name in ("ngram", "suffix:f", "recycle,lookahead", "self", "m.gguf")),
+    ],
+)
+def test_settings_that_agree_are_taken(settings):
+    LLMConfig.of(**settings)
 
 
 @pytest.mark.parametrize("settings", [{"draft": None}, {"draft": True}, {"model": 5}])

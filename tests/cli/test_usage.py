@@ -69,6 +69,16 @@ WRONG = [
     (["chat", "--draft", "predicted"], "only `paceline generate` and `paceline audit` take one"),
     (["audit", "--draft", "predicted"], "give the text that you expect"),
     (["doctor", "--draft", "predicted"], "only `paceline generate` and `paceline audit` take one"),
+    (["generate", "--draft", "off", "--verify", "block", "x"], "got `block`\n\nhint: drop --verify, or --draft auto\n"),
+    (["generate", "--draft", "off", "--control", "fixed", "x"], "control must not be set where draft `off` turns"),
+    (["chat", "--draft", "off", "--draft-quant", "q8"], "draft_quant must not be set where draft `off` turns"),
+    (["chat", "--draft", "off", "--draft-head", "0"], "draft_head must not be set where draft `off` turns"),
+    (["generate", "--draft-tokens", "0", "--control", "ema", "x"], "draft_tokens `0` turns guessing off, got `ema`"),
+    (["audit", "--draft", "off", "--verify", "rejection"], "got `rejection`"),
+    (["doctor", "--draft", "off", "--control", "ema"], "got `ema`"),
+    (["generate", "--draft", "ngram", "--draft-head", "99", "x"], "draft `ngram` loads no model, got `99`"),
+    (["generate", "--draft", "suffix:f,recycle", "--draft-quant", "q8", "x"], "or name a model for --draft"),
+    (["generate", "--draft", "self:q4", "--draft-quant", "q8", "x"], "draft `self:q4` loads no model, got `q8`"),
 ]
 
 

@@ -1,13 +1,18 @@
 """The controllers for comparison do what they say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulated import Simulated, Source, flat, linear
 
 from paceline.control.confidence import HIGHEST, LEAST, ConfidenceController
+from paceline.control.cost import CostTable
 from paceline.control.ema import EmaController
+from paceline.control.fixed import FixedController
+from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
-from paceline.types import Load, Round, SamplingParams, View
+from paceline.types import Floor, Load, Round, SamplingParams, View
 
 
 def view(id=0, position=0):
@@ -49,9 +54,64 @@ def test_schedule_goes_by_position_alone(position, count):
     assert ScheduleController(3).budgets([view(position=position)], Load(1, 0))[0].nodes == min(count, 3)
 
 
+def test_ema_speaks_of_all_its_sequences():
+    controller = EmaController(8)
+    for _ in range(30):
+        controller.budgets([view(1), view(2), view(3)], Load(3, 0))
+        controller.observe(1, round_of(4, 4))
+        controller.observe(2, round_of(4, 0))
+        controller.observe(3, round_of(4, 0, censored=True))
+    assert controller.reason == "1 to 8 a round: 3 to 99 % of the guesses were kept of late"
+    controller.budgets([view(2), view(3)], Load(2, 0))
+    assert controller.reason == "1 a round: 3 % of the guesses were kept of late"
+
+
+CONTROLLERS = {
+    "fixed": (FixedController, "4 a round, as asked", "4 a round"),
+    "ema": (EmaController, "4 a round at first, one more above 80 % kept, one fewer below 60 %", "4 a round: 73 %"),
+    "schedule": (ScheduleController, "by position: 4 from token 0, 4 from token 64, 2 from token 256", "by position"),
+    "confidence": (ConfidenceController, "none was put to the test yet", "of late 82 % were"),
+    "entropy": (lambda most: ConfidenceController(most, by_entropy=True), "none was put", "of late 82 % were"),
+    "optimal": (lambda most: OptimalController(CostTable({1: 1.0, 8: 1.1}), ["m"], most=most), "m is untried", "m is"),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_there_is_a_reason_from_the_first_round_on(name):
+    make, first, later = CONTROLLERS[name]
+    controller = make(4)
+    controller.budgets([view()], Load(1, 0))
+    assert first in controller.reason
+    controller.observe(0, round_of(0, 0))
+    assert first in controller.reason, "nothing was put to the test"
+    controller.budgets([view()], Load(1, 0))
+    controller.observe(0, replace(round_of(4, 4), by_source_depth={"m": ([1] * 4, [1] * 4)}))
+    controller.budgets([view()], Load(1, 0))
+    assert later in controller.reason
+    assert "untried" not in controller.reason
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_one_that_may_guess_nothing_says_so_too(name):
+    controller = CONTROLLERS[name][0](0)
+    assert controller.budgets([view()], Load(1, 0))[0].nodes == 0
+    assert controller.reason
+
+
 def test_confidence_prices_every_node_the_same():
     (budget,) = ConfidenceController(6).budgets([view()], Load(1, 0))
     np.testing.assert_allclose(np.diff(budget.price), 0.4)
+
+
+@pytest.mark.parametrize("by_entropy", [False, True])
+def test_confidence_tells_draft_models_its_floor(by_entropy):
+    controller = ConfidenceController(6, by_entropy=by_entropy)
+    budgets = controller.budgets([view(1), view(2)], Load(2, 0))
+    assert [budget.floor for budget in budgets] == [Floor(0.4, by_entropy)] * 2
+    assert budgets[0].scaled(0.5).floor == Floor(0.4, by_entropy)
+    controller.observe(1, round_of(4, 0))
+    assert controller.budgets([view(1)], Load(1, 0))[0].floor == Floor(0.4 + 0.01, by_entropy)
+    assert ("sure by entropy" in controller.reason) == by_entropy
 
 
 def test_confidence_reaches_its_target():

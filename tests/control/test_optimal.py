@@ -286,3 +286,18 @@ def test_no_sequences_no_sources_and_nothing_asked_are_answered():
     assert OptimalController(table, ["m"], most=4).budgets([], Load(0, 0)) == []
     for controller in (OptimalController(table, [], most=4), OptimalController(table, ["m"], most=0)):
         assert controller.budgets([view, view], Load(2, 0))[1].nodes == 0
+
+
+def test_a_renewed_table_is_gone_by_at_once_and_what_is_known_of_sources_stays():
+    source = Source("m", flat(0.8))
+    controller = OptimalController(
+        CostTable({rows: PLAIN * (1 + 0.01 * rows) for rows in (1, 2, 4, 8, 16)}), ["m"], most=8
+    )
+    Simulated([source], linear(0.01)).play(controller, 400)
+    views, load = [View(0, np.zeros(20, np.int32), SamplingParams(), 20)], Load(1, 0)
+    assert controller.budgets(views, load)[0].depth > 2
+    tried = next(iter(controller.experience.values())).tried
+    controller.renew(CostTable({rows: PLAIN * (1 + 2.0 * (rows - 1)) for rows in (1, 2, 4, 8, 16)}))
+    assert controller.budgets(views, load)[0].nodes == 0
+    assert controller.reason.startswith("drafting off: m is right")
+    assert next(iter(controller.experience.values())).tried == tried

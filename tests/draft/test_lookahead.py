@@ -6,7 +6,7 @@ from test_suffix import setting
 from paceline.draft import lookahead
 from paceline.draft.base import lookup
 from paceline.draft.grow import subtree
-from paceline.draft.lookahead import GRAMS, LEVELS, SIZE, LookaheadDrafter
+from paceline.draft.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
 
 
@@ -21,9 +21,9 @@ def model(path):
     return logits
 
 
-def play(drafter, text, rounds, nodes=16, depth=8, drop=lambda draft: draft):
+def play(drafter, text, rounds, nodes=16, depth=8, drop=lambda draft: draft, price=None):
     for _ in range(rounds):
-        (draft,) = drafter.propose([view(text)], [Budget(nodes, depth)])
+        (draft,) = drafter.propose([view(text)], [Budget(nodes, depth, price)])
         assert draft.drafted <= nodes
         assert max(draft.tree.depths()) <= depth
         kept = drop(draft)
@@ -106,6 +106,23 @@ def test_at_a_price_only_ngrams_that_pay_are_left():
     chain = lookup("lookahead")(setting("chain"), "")
     (draft,) = chain.propose([view([1, 2, 3, 1, 2, 4, 1])], [Budget(8, 4)])
     assert draft.tree.tokens.tolist() == [1, 2, 4]
+
+
+def test_the_window_is_verified_where_rows_are_nearly_free_and_nowhere_else():
+    found = {}
+    for row in (0.0, WORTH / LEVELS - 1e-3, WORTH / LEVELS + 1e-3):
+        drafter = LookaheadDrafter()
+        text = play(drafter, [1, 2, 3, 5], 25, price=row * np.arange(17))
+        (draft,) = drafter.propose([view(text)], [Budget(16, 8, row * np.arange(17))])
+        own = {tuple(text[i : i + SIZE]) for i in range(len(text))}
+        held = {gram for first in range(50) for gram in drafter.grams(first)}
+        found[row] = (np.count_nonzero(draft.guess == 0), len(held - own))
+        assert draft.guess[0] == 1
+    free, cheap, dear = found.values()
+    for nodes, learnt in (free, cheap):
+        assert nodes >= 4, found
+        assert learnt > 20, found
+    assert dear == (0, 0), found
 
 
 def test_the_pool_is_bounded(monkeypatch):

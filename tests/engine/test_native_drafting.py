@@ -1,6 +1,7 @@
 """The native loop drafts what the step-by-step one drafts, to the bit, with whole heads and cut-down ones."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def same(a, b):
     assert a.guess.tolist() == b.guess.tolist()
 
 
-def play(seed, one, other, *, rounds=14):
+def play(seed, one, other, *, rounds=14, floor=None):
     """Let two drafters live through the same rounds of a few sequences; every draft must be the same."""
     chance = np.random.default_rng(seed)
     texts = {i: text(seed + i, int(chance.integers(1, 60))) for i in range(3)}
@@ -53,7 +54,7 @@ def play(seed, one, other, *, rounds=14):
     siblings = guessed = 0
     for _ in range(rounds):
         views = [View(i, np.array(tokens, np.int32), params[i]) for i, tokens in texts.items()]
-        budgets = [random_budget(chance) for _ in views]
+        budgets = [replace(random_budget(chance), floor=floor) for _ in views]
         for view, a, b in zip(views, one.propose(views, budgets), other.propose(views, budgets), strict=True):
             same(a, b)
             guessed += a.drafted

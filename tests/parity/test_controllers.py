@@ -21,6 +21,7 @@ CONTROLLERS = {
     "ema": lambda names: EmaController(16),
     "schedule": lambda names: ScheduleController(16),
     "confidence": lambda names: ConfidenceController(16),
+    "entropy": lambda names: ConfidenceController(16, by_entropy=True),
 }
 
 

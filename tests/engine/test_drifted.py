@@ -1,0 +1,62 @@
+"""When forwards have long taken another time than was measured, the machine is measured again, between requests."""
+
+import pytest
+
+from paceline.control.cost import PATIENCE, CostTable
+from paceline.engine import llm as home
+from paceline.engine.calibrate import calibrated
+from paceline.engine.llm import LLM
+from paceline.engine.loading import calibration_key
+from paceline.types import SamplingParams
+
+
+@pytest.fixture
+def llm(talker, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    return LLM(talker, draft="ngram", context=1024)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Watch what is measured."""
+    calls = []
+
+    def watch(*arguments, **settings):
+        calls.append(settings)
+        return calibrated(*arguments, **settings)
+
+    monkeypatch.setattr(home, "calibrated", watch)
+    return calls
+
+
+def params(count):
+    return SamplingParams(max_tokens=count, ignore_eos=True, temperature=2.0)
+
+
+def test_a_table_that_is_wrong_for_long_is_replaced_once_nobody_waits(llm, measured):
+    controller = llm.engine.parts.controller
+    before, beliefs = llm.generate("Hi", params(20)).token_ids, dict(controller.experience)
+    wrong = CostTable({int(rows): seconds / 3 for rows, seconds in controller.cost.to_json().items()})
+    controller.renew(wrong)
+    reader = iter(llm.stream("Hi", params(2 * PATIENCE)))
+    while not wrong.has_drifted:
+        next(reader)  # rounds take three times what the table says
+    assert llm.generate("Hi", params(20)).token_ids == before
+    assert not measured, "somebody is in the middle of a reply"
+    reader.close()
+    assert llm.generate("Hi", params(20)).token_ids == before
+    assert measured == [{"again": True}]
+    assert controller.cost is not wrong
+    assert not controller.cost.has_drifted
+    assert dict(controller.experience) == beliefs
+    llm.generate("Hi", params(20))
+    assert len(measured) == 1
+    key = calibration_key(llm.config, llm.target, llm.engine.parts.drafter, llm._pool)
+    kept = calibrated(llm.target.model, llm.engine.parts.drafter, key)
+    assert kept.cost.to_json() == controller.cost.to_json(), "the next run begins with it"
+
+
+def test_a_table_that_is_right_stays(llm, measured):
+    for _ in range(3):
+        llm.generate("Hi", params(10))
+    assert not measured
