@@ -16,6 +16,7 @@ import numpy as np
 
 from paceline.draft.base import Drafter, Setting, experience_of, named, register
 from paceline.draft.chance import draw_guess
+from paceline.draft.frequent import outputs_for
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
@@ -29,6 +30,7 @@ class StagedDrafter:
     """Drafts the chains that `ModelDrafter` would, several tokens a forward where the text repeats itself.
 
     Args:
+        outputs: see `Reader`.
         inner: drafts chains for the model; `NgramDrafter` if none is given.
     """
 
@@ -40,12 +42,13 @@ class StagedDrafter:
         slots: int = 8,
         name: str = "staged",
         draws: Draws = "shared",
+        outputs: Ints | None = None,
         inner: Drafter | None = None,
     ) -> None:
         self.name = name
         self.sources: tuple[str, ...] = (name,)
         self.spent: dict[str, Spent] = {}
-        self.reader = Reader(model, context=context, slots=slots, name=name)
+        self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
         self.inner: Drafter = inner or NgramDrafter()
         self._draws = draws
         self._record = DepthRecord()
@@ -55,17 +58,19 @@ class StagedDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
         started, steps = perf_counter(), 0
-        lengths = [self._record.length(budget, self.name) for budget in budgets]
+        most = self.reader.context // 2
+        lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
         pending: dict[int, Ints] = {}
         for i, view in enumerate(views):
-            if lengths[i] and self.reader.has_room(view.id, len(view.tokens) + lengths[i]):
-                pending[i] = self.reader.read(view.id, view.tokens)
+            rest = self.reader.read(view.id, view.tokens, lengths[i]) if lengths[i] else None
+            if rest is not None:
+                pending[i] = rest
         guesses: dict[int, list[int]] = {i: [] for i in pending}
         laws: dict[int, list[Probabilities]] = {i: [] for i in pending}
         while pending:
             texts = [self._text(views[i], guesses[i]) for i in pending]
-            rest = [lengths[i] - len(guesses[i]) - 1 for i in pending]  # the model's own token comes on top
-            blocks = self.inner.propose(texts, [Budget(count, count) for count in rest])
+            counts = [lengths[i] - len(guesses[i]) - 1 for i in pending]  # the model's own token comes on top
+            blocks = self.inner.propose(texts, [Budget(count, count) for count in counts])
             trees = [
                 TokenTree.chain([*pending[i].tolist(), *block.tree.tokens[1:].tolist()])
                 for i, block in zip(pending, blocks, strict=True)
@@ -135,7 +140,14 @@ def _staged(setting: Setting, argument: str) -> Drafter:
         )
     context = min(draft.context, setting.target.context)
     name = f"staged {label_of(draft)}"
-    return StagedDrafter(draft.model, context=context, slots=setting.config.slots, name=name, draws=setting.draws)
+    return StagedDrafter(
+        draft.model,
+        context=context,
+        slots=setting.config.slots,
+        name=name,
+        draws=setting.draws,
+        outputs=outputs_for(draft, setting.config.draft_head),
+    )
 
 
 register("staged", _staged)

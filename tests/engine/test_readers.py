@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
+from pairs import VERSE, loaded, overlapping, permuted, setting_of, singers, target_of
 from sweep import sweep
 from views import outcome
 
@@ -85,11 +85,11 @@ def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(kind, seed):
 def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
     target, make = kind()
 
-    def trusting(self, text, tokens):
+    def trusting(self, text, tokens, ahead, **settings):
         known = self._texts.get(text)
         if known is not None:
-            known.tokens[: len(tokens)] = tokens[: len(known.tokens)]
-        return read(self, text, tokens)
+            known.fixed = len(tokens)
+        return read(self, text, tokens, ahead, **settings)
 
     from paceline.draft.reader import Reader
 
@@ -104,6 +104,20 @@ def fails(make, target, seed):
     except AssertionError:
         return True
     return False
+
+
+def test_a_text_whose_last_word_is_cut_anew_is_read_anew_from_there():
+    """A few letters at a time: three of them are one token of the draft's as soon as the third is there."""
+    target, make = slem()
+    letters = [target.tokenizer.pieces.index(bytes([byte])) for byte in VERSE]
+    drafter = make()
+    for end in range(1, len(letters), 4):
+        view = View(0, np.array(letters[:end], np.int32), SamplingParams())
+        fresh = make()
+        for one in (drafter, fresh):
+            one.propose([view], [Budget(2, 2)])
+        read = len(fresh._texts[0].ids()) - 1
+        assert drafter.reader.held(0)[:read] == fresh.reader.held(0)[:read]
 
 
 # ---- staged
