@@ -129,9 +129,9 @@ def _agree(config: LLMConfig) -> None:
             config, ("verify", "control", "draft_quant", "draft_head"), f"draft `off` {ALONE['off']}", "--draft auto"
         )
     elif all(name.partition(":")[0] in (*LOOKUPS, "self") for name in names):
-        _unset(
-            config, ("draft_quant", "draft_head"), f"draft `{config.draft}` loads no model", "name a model for --draft"
-        )
+        asks_nobody = all(name.partition(":")[0] in LOOKUPS for name in names)  # `self` guesses through a head, too
+        vain = ("draft_quant", "draft_head") if asks_nobody else ("draft_quant",)
+        _unset(config, vain, f"draft `{config.draft}` loads no model", "name a model for --draft")
 
 
 def _unset(config: LLMConfig, names: tuple[str, ...], why: str, instead: str) -> None:

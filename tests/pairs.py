@@ -33,11 +33,11 @@ def permuted(target, seed=1, name="small"):
     return loaded(name, model, [target.tokenizer.pieces[i] for i in order])
 
 
-def overlapping(name="small", seed=5, vocab=40):
+def overlapping(name="small", seed=5, vocab=40, **settings):
     """A stranger with 13 of the 16 letters, and with words of its own that spell the others' bytes too."""
     words = [a + b for a in LETTERS[:6] for b in LETTERS[:5]][: vocab - 13]
     pieces = [*LETTERS[:7], *words, *LETTERS[7:13]]
-    return loaded(name, TinyModel(vocab, reach=3, seed=seed), pieces)
+    return loaded(name, TinyModel(vocab, reach=3, seed=seed, **settings), pieces)
 
 
 VERSE = b"lorem ipsum dolor sit amet consectetur "

@@ -52,7 +52,7 @@ class Head:
         return len(fresh)
 
     def whole(self, logits: Floats) -> Floats:
-        """Return the logits float32 [V] that stand for those of the rows; -inf where there is no row."""
-        row = np.full(len(self._known), -np.inf, np.float32)
-        row[self.ids] = logits
-        return row
+        """Return the logits float32 [..., V] that stand for those of the rows; -inf where there is no row."""
+        found = np.full((*logits.shape[:-1], len(self._known)), -np.inf, np.float32)
+        found[..., self.ids] = logits
+        return found

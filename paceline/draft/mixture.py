@@ -59,7 +59,8 @@ class MixtureDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side."""
         started, steps = perf_counter(), 0
-        lengths = [self._record.length(budget, self.name) for budget in budgets]
+        most = min(voice.reader.context // 2 for voice in self.voices)
+        lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
         active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
         guesses: dict[int, list[int]] = {i: [] for i in active}
         laws: dict[int, list[Probabilities]] = {i: [] for i in active}

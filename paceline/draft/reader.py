@@ -1,7 +1,7 @@
 """A draft model's own reading of the texts: a cache that follows them by comparing tokens, never by counting.
 
 Knows how far each text is cached and what must be forwarded next; what the tokens mean, and whose noise draws the
-guesses, is for the drafters to say.
+guesses, is for the drafters to say. A text longer than the model's context is read from the middle on.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import takewhile
 
-import numpy as np
-
+from paceline.draft.head import Head
+from paceline.errors import ContextOverflow
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK, flatten
+from paceline.model.native import NativeModel
 from paceline.types import Floats, Ints, TokenTree
 
 log = logging.getLogger(__name__)
@@ -24,57 +26,81 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Text:
     cache: int
-    tokens: Ints  # int32 [room]; as many of them as the cache is long are in it
-    is_full: bool = False  # the text has outgrown this model's context
+    start: int  # the cache holds the text from here on
+    fixed: int = 0  # so many tokens, counted from the text's beginning, are as they were when last read
 
 
 class Reader:
-    """Reads texts with `model`, one cache sequence for each name."""
+    """Reads texts with `model`, one cache sequence for each name.
 
-    def __init__(self, model: Model, *, context: int, slots: int, name: str) -> None:
+    Args:
+        context: how much of a text is read.
+        slots: how many texts at once.
+        outputs: int32 [rows], the tokens worth guessing, most frequent first; `None` for all. Needs a native model.
+    """
+
+    def __init__(self, model: Model, *, context: int, slots: int, name: str, outputs: Ints | None = None) -> None:
         self.model, self.name = model, name
+        self.head: Head | None = None
+        if outputs is not None:
+            assert isinstance(model, NativeModel), model
+            self.head = Head(model, outputs)
+            self.model = self.head.model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
         self._texts: dict[int, _Text] = {}
+        self._is_warned = False
 
-    def has_room(self, text: int, length: int) -> bool:
-        """Tell whether a text of `length` tokens fits; once one did not, its room is given back for good."""
-        known = self._texts.get(text)
-        if known is not None and known.is_full:
-            return False
-        if length <= self.context:
-            return True
-        log.warning("`%s` reads %d tokens only; request %d goes on without it", self.name, self.context, text)
-        self.release(text)
-        self._texts[text] = _Text(self.cache.open(), np.empty(0, np.int32), is_full=True)
-        return False
+    def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None, left: int = CHUNK) -> Ints | None:
+        """Bring the cache to a beginning of `tokens`, int32 [n >= 1], and make room for the rest and what comes next.
 
-    def read(self, text: int, tokens: Ints) -> Ints:
-        """Bring the cache to a beginning of `tokens`, int32 [n >= 1]; return the rest, at least the last one."""
-        known = self._texts.get(text)
-        if known is None:
-            known = _Text(self.cache.open(tokens.tolist()), np.empty(self.context + SLACK, np.int32))
-            known.tokens[: len(tokens)] = tokens  # what the cache has of it already among them
-            self._texts[text] = known
-        shared = min(self.cache.length(known.cache), len(tokens) - 1)
-        differs = np.flatnonzero(known.tokens[:shared] != tokens[:shared])
-        self.cache.crop(known.cache, int(differs[0]) if len(differs) else shared)
-        read_on(self.model, self.cache, known.cache, tokens, left=CHUNK)
-        read = self.cache.length(known.cache)
-        known.tokens[:read] = tokens[:read]
-        return tokens[read:]
+        Args:
+            ahead: how many tokens may follow; of a text that is too long the latest are read, half a context at least.
+            fixed: how many tokens will be the same when the text is read again; `None` for all.
+            left: at most so many tokens are left to be forwarded.
+
+        Returns:
+            The tokens left, at least the last one; `None` if there is no room, for others hold it.
+        """
+        try:
+            known = self._texts.get(text)
+            if known is None or len(tokens) - known.start + ahead > self.context:
+                known = self._open(text, tokens, ahead)
+            tokens = tokens[known.start :]
+            first = min(max(known.fixed - known.start, 0), self.cache.length(known.cache), len(tokens) - 1)
+            if self.head is not None:
+                self.head.absorb(tokens[first:])
+            # What this model guessed last may differ from what was committed since.
+            both = zip(self.cache.tail(known.cache, first), tokens[first:-1].tolist(), strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+            self.cache.crop(known.cache, first + shared)
+            known.fixed = known.start + len(tokens) if fixed is None else fixed
+            read_on(self.model, self.cache, known.cache, tokens, left=left)
+            rest = tokens[self.cache.length(known.cache) :]
+            self.cache.extend(known.cache, len(rest) + ahead - 1)
+        except ContextOverflow:
+            return None
+        return rest
 
     def forward(self, texts: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Floats:
-        """Extend each text by a tree; return the logits of the last `wanted` nodes of each, the model's own memory."""
+        """Extend each text by a tree; return the logits of the last `wanted` nodes of each, float32 [W, V].
+
+        They may be the model's own memory, and are -inf where this reader has no output.
+        """
         batch = flatten(self.cache, [self._texts[text].cache for text in texts], trees, wanted)
-        return self.model.forward(batch, self.cache).logits
+        return self.whole(self.model.forward(batch, self.cache).logits)
+
+    def whole(self, logits: Floats) -> Floats:
+        """Return the model's logits as those of all tokens."""
+        return logits if self.head is None else self.head.whole(logits)
 
     def keep(self, text: int, nodes: Seq[int], tokens: Seq[int] | Ints) -> None:
         """Keep nodes of the tree just forwarded, in path order, and forget the others."""
-        known = self._texts[text]
-        start = self.cache.length(known.cache)
-        known.tokens[start : start + len(nodes)] = tokens
-        self.cache.commit(known.cache, nodes, [int(token) for token in tokens])
+        self.cache.commit(self._texts[text].cache, nodes, [int(token) for token in tokens])
+
+    def handle(self, text: int) -> int:
+        """Return the cache's handle of a text, for who forwards and commits by himself."""
+        return self._texts[text].cache
 
     def held(self, text: int) -> list[int]:
         """Return the tokens of a text that are cached."""
@@ -85,3 +111,21 @@ class Reader:
         known = self._texts.pop(text, None)
         if known is not None:
             self.cache.release(known.cache)
+
+    def _open(self, text: int, tokens: Ints, ahead: int) -> _Text:
+        """Start over with a text: from its beginning, or from where half this model's context is left to go on."""
+        self.release(text)
+        start = 0
+        if len(tokens) + ahead > self.context:
+            start = max(len(tokens) - self.context // 2, 0)
+            if not self._is_warned:
+                log.warning(
+                    "draft model `%s` reads %d tokens only; request %d, %d tokens long, is drafted from its end",
+                    self.name,
+                    self.context,
+                    text,
+                    len(tokens),
+                )
+            self._is_warned = True
+        known = self._texts[text] = _Text(self.cache.open(tokens[start:].tolist()), start)
+        return known

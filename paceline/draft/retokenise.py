@@ -59,6 +59,11 @@ class Retelling:
         return np.array([*self._fixed, *self._encode(self._tail[:whole])], np.int32)
 
     @property
+    def fixed(self) -> int:
+        """How many of the ids stay as they are however the text goes on."""
+        return len(self._fixed)
+
+    @property
     def partial(self) -> bytes:
         """The bytes at the end that begin a character."""
         for count in range(1, min(4, len(self._tail)) + 1):
@@ -94,11 +99,11 @@ def _cut(tail: bytes) -> int:
 class RetokenisingDrafter:
     """Drafts chains through text; `draft` may have any tokenizer."""
 
-    def __init__(self, target: Loaded, draft: Loaded, *, slots: int, name: str) -> None:
+    def __init__(self, target: Loaded, draft: Loaded, *, slots: int, name: str, outputs: Ints | None = None) -> None:
         self.name = name
         self.sources: tuple[str, ...] = (name,)
         self.spent: dict[str, Spent] = {}
-        self.reader = Reader(draft.model, context=draft.context, slots=slots, name=draft.name)
+        self.reader = Reader(draft.model, context=draft.context, slots=slots, name=draft.name, outputs=outputs)
         self._target, self._draft = target.tokenizer, draft.tokenizer
         self._speller = Speller(target.tokenizer)
         self._controls = {theirs: ours for ours, theirs in roles(target.tokenizer, draft.tokenizer)}
@@ -149,9 +154,8 @@ class RetokenisingDrafter:
         text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
         text.follow(view.tokens)
         ids = text.ids()
-        if not len(ids) or not self.reader.has_room(view.id, len(ids) + 2 * length + SPARE):
-            return ids[:0]
-        return self.reader.read(view.id, ids)
+        rest = self.reader.read(view.id, ids, 2 * length + SPARE, fixed=text.fixed) if len(ids) else None
+        return ids[:0] if rest is None else rest
 
     def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
         """Return what was written in the target's tokens, and whether a control token ended it."""

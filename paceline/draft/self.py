@@ -7,11 +7,13 @@ target is not coarse itself (self-drafts by precision: ML-SpecQD 2503.13565). Pl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paceline.config import QUANTS
-from paceline.draft.base import Drafter, Setting, register
+from paceline.draft.base import Drafter, Loaded, Setting, register
+from paceline.draft.frequent import outputs_for
 from paceline.draft.model import ModelDrafter
 from paceline.errors import UsageError
-from paceline.model.base import Model
 from paceline.model.native import NativeModel
 
 NOMINAL = {"q4": 5.0, "q8": 9.0, "bf16": 16.0, "f32": 32.0}  # bits a weight of each, scales included
@@ -32,7 +34,7 @@ def _self(setting: Setting, argument: str) -> Drafter:
             f"or a type ({', '.join(NOMINAL)}), got `self:{argument}`",
             hint=f"--draft self:{max(1, target.spec.layers // 2)}, or plain --draft self",
         )
-    return _drafter(setting, target.first_layers(int(argument)), argument)
+    return _drafter(setting, replace(setting.target, model=target.first_layers(int(argument))), argument)
 
 
 def _copy(setting: Setting, target: NativeModel, quant: str) -> Drafter:
@@ -44,12 +46,18 @@ def _copy(setting: Setting, target: NativeModel, quant: str) -> Drafter:
             hint="a smaller model or --draft ngram; self:N drafts with the first N layers, which pays only for models "
             "trained to be cut short",
         )
-    return _drafter(setting, setting.load(setting.config.model, quant).model, quant)
+    return _drafter(setting, setting.load(setting.config.model, quant), quant)
 
 
-def _drafter(setting: Setting, model: Model, argument: str) -> Drafter:
-    context, slots, name = setting.target.context, setting.config.slots, f"self:{argument}"
-    return ModelDrafter(model, context=context, slots=slots, name=name, draws=setting.draws)
+def _drafter(setting: Setting, draft: Loaded, argument: str) -> Drafter:
+    return ModelDrafter(
+        draft.model,
+        context=setting.target.context,
+        slots=setting.config.slots,
+        name=f"self:{argument}",
+        outputs=outputs_for(draft, setting.config.draft_head),
+        draws=setting.draws,
+    )
 
 
 register("self", _self)

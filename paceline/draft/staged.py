@@ -2,18 +2,22 @@
 
 The inner rule is the coupled one: the draft model draws its own token after every node and goes on where the guess
 had drawn the same. So its guesses are those it would make alone, token for token, in fewer forwards (staged
-speculation, Spector & Re 2308.04623; the inner look-up is prompt look-up, Saxena 2023).
+speculation, Spector & Re 2308.04623). Whoever looks up reads on in what the model drew, as if it were committed, and is
+made to forget a text that is taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, named, register
+from paceline.draft.base import Drafter, Setting, experience_of, named, register
 from paceline.draft.chance import draw_guess
+from paceline.draft.frequent import outputs_for
+from paceline.draft.ngram import NgramDrafter
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.translate import aligned, label_of
@@ -21,70 +25,70 @@ from paceline.errors import NumericalError, UsageError, VocabMismatch
 from paceline.model.base import Model
 from paceline.types import Budget, Draft, Draws, Floats, Ints, Probabilities, Spent, TokenTree, Verified, View
 
-LONGEST, SHORTEST = 5, 2
-
-
-def continuation(tokens: Ints, count: int) -> list[int]:
-    """Return up to `count` tokens that followed the longest, then latest, earlier occurrence of the last few.
-
-    Stateless, because the guesses it reads behind the text may be taken back.
-    """
-    if count <= 0:
-        return []
-    ends = np.flatnonzero(tokens[:-1] == tokens[-1])
-    best = ends[:0]
-    for n in range(2, min(LONGEST, len(tokens) - 1) + 1):
-        ends = ends[ends >= n - 1]
-        ends = ends[tokens[ends - (n - 1)] == tokens[-n]]
-        if not len(ends):
-            break
-        if n >= SHORTEST:
-            best = ends
-    if not len(best):
-        return []
-    start = int(best[-1]) + 1
-    period = len(tokens) - start
-    return [int(tokens[start + i % period]) for i in range(count)]
-
 
 class StagedDrafter:
-    """Drafts the chains that `ModelDrafter` would, several tokens a forward where the text repeats itself."""
+    """Drafts the chains that `ModelDrafter` would, several tokens a forward where the text repeats itself.
+
+    Args:
+        outputs: see `Reader`.
+        inner: drafts chains for the model; `NgramDrafter` if none is given.
+    """
 
     def __init__(
-        self, model: Model, *, context: int, slots: int = 8, name: str = "staged", draws: Draws = "shared"
+        self,
+        model: Model,
+        *,
+        context: int,
+        slots: int = 8,
+        name: str = "staged",
+        draws: Draws = "shared",
+        outputs: Ints | None = None,
+        inner: Drafter | None = None,
     ) -> None:
         self.name = name
         self.sources: tuple[str, ...] = (name,)
         self.spent: dict[str, Spent] = {}
-        self.reader = Reader(model, context=context, slots=slots, name=name)
+        self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
+        self.inner: Drafter = inner or NgramDrafter()
         self._draws = draws
         self._record = DepthRecord()
-        self.experience = named(name, self._record.experience)
+        self.experience = named(name, {**self._record.experience, **experience_of(self.inner)})
+        self._seen: dict[int, Ints] = {}  # of each sequence, what `inner` has read
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
         started, steps = perf_counter(), 0
-        lengths = [self._record.length(budget, self.name) for budget in budgets]
+        most = self.reader.context // 2
+        lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
         pending: dict[int, Ints] = {}
         for i, view in enumerate(views):
-            if lengths[i] and self.reader.has_room(view.id, len(view.tokens) + lengths[i]):
-                pending[i] = self.reader.read(view.id, view.tokens)
+            rest = self.reader.read(view.id, view.tokens, lengths[i]) if lengths[i] else None
+            if rest is not None:
+                pending[i] = rest
         guesses: dict[int, list[int]] = {i: [] for i in pending}
         laws: dict[int, list[Probabilities]] = {i: [] for i in pending}
         while pending:
-            blocks = {i: self._block(views[i], guesses[i], lengths[i]) for i in pending}
-            trees = [TokenTree.chain([*pending[i].tolist(), *blocks[i]]) for i in pending]
-            wanted = [len(block) + 1 for block in blocks.values()]
+            texts = [self._text(views[i], guesses[i]) for i in pending]
+            counts = [lengths[i] - len(guesses[i]) - 1 for i in pending]  # the model's own token comes on top
+            blocks = self.inner.propose(texts, [Budget(count, count) for count in counts])
+            trees = [
+                TokenTree.chain([*pending[i].tolist(), *block.tree.tokens[1:].tolist()])
+                for i, block in zip(pending, blocks, strict=True)
+            ]
+            wanted = [len(block.tree) for block in blocks]
             logits = self.reader.forward([views[i].id for i in pending], trees, wanted)
             steps += 1
             ends = np.cumsum(wanted)
-            for i, end, count in zip(list(pending), ends, wanted, strict=True):
-                before = len(guesses[i])
-                is_sound = self._follow(views[i], logits[end - count : end], blocks[i], guesses[i], laws[i])
+            for i, text, block, end in zip(list(pending), texts, blocks, ends, strict=True):
+                before, rows = len(guesses[i]), logits[end - len(block.tree) : end]
+                is_sound = self._follow(views[i], rows, block.tree, guesses[i], laws[i])
+                drawn = np.array(guesses[i][before:], np.int32)
+                self.inner.observe(text, block, Verified(block.tree, tuple(range(1, len(drawn))), drawn, rows))
+                self._seen[text.id] = np.concatenate([text.tokens, drawn])
                 # All that was drawn but the last token was in the block, and is in the cache now.
-                read = [*pending[i].tolist(), *guesses[i][before:-1]]
+                read = [*pending[i].tolist(), *drawn[:-1].tolist()]
                 self.reader.keep(views[i].id, range(len(read)), read)
-                pending[i] = np.array(guesses[i][-1:], np.int32)
+                pending[i] = drawn[-1:]
                 if not is_sound or len(guesses[i]) >= lengths[i]:
                     del pending[i]
         self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
@@ -97,17 +101,22 @@ class StagedDrafter:
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
         self.reader.release(sequence_id)
+        self.inner.release(sequence_id)
+        self._seen.pop(sequence_id, None)
 
-    def _block(self, view: View, guesses: list[int], length: int) -> list[int]:
-        """Return the inner guesses; the draft model's own token comes on top."""
-        text = np.concatenate([view.tokens, np.array(guesses, np.int32)])
-        return continuation(text, length - len(guesses) - 1)
+    def _text(self, view: View, guesses: list[int]) -> View:
+        """Return what the inner drafter is to go on from; what it read and is no beginning of that, it forgets."""
+        tokens = np.concatenate([view.tokens, np.array(guesses, np.int32)])
+        seen = self._seen.get(view.id, tokens[:0])
+        if not np.array_equal(seen, tokens[: len(seen)]):
+            self.inner.release(view.id)
+        return replace(view, tokens=tokens)
 
     def _follow(
-        self, view: View, logits: Floats, block: list[int], guesses: list[int], laws: list[Probabilities]
+        self, view: View, logits: Floats, block: TokenTree, guesses: list[int], laws: list[Probabilities]
     ) -> bool:
         """Add the draft model's own tokens as far as the block has them, and one more; false if none can be drawn."""
-        for row, inner in enumerate([*block, None]):
+        for row, inner in enumerate([*block.tokens[1:].tolist(), None]):
             try:
                 token, drawn_from = draw_guess(logits[row], view, guesses, self._draws)
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
@@ -131,7 +140,14 @@ def _staged(setting: Setting, argument: str) -> Drafter:
         )
     context = min(draft.context, setting.target.context)
     name = f"staged {label_of(draft)}"
-    return StagedDrafter(draft.model, context=context, slots=setting.config.slots, name=name, draws=setting.draws)
+    return StagedDrafter(
+        draft.model,
+        context=context,
+        slots=setting.config.slots,
+        name=name,
+        draws=setting.draws,
+        outputs=outputs_for(draft, setting.config.draft_head),
+    )
 
 
 register("staged", _staged)

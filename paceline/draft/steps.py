@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from paceline.draft.chain import BINS, DEPTHS, EDGES, RANKS, Guesses, Rates, bin_of
+from paceline.draft.reader import Reader
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
-from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.extend import extend
 from paceline.sample.draw import draw
@@ -72,8 +72,8 @@ def is_native(job: Job) -> bool:
     return all(getattr(job.view.params, other.name) == other.default for other in _FOREIGN)
 
 
-def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> tuple[list[Guesses], float]:
-    """Draft all chains in one call; return them and the seconds its forwards took."""
+def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) -> list[Guesses]:
+    """Draft all chains in one call."""
     wishes, floor = [], jobs[0].floor
     assert all(job.floor == floor for job in jobs), [job.floor for job in jobs]
     for job in jobs:
@@ -88,43 +88,29 @@ def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) 
     tables = (np.array(EDGES), rates.kept, rates.ahead, rates.beside)
     if floor is not None:  # two bins: after an unsure guess nothing is to be had, after a sure one everything
         tables = (np.array([floor.least]), np.ones((1, 2)), np.array([[0.0, 1.0, 1.0]]), np.zeros((RANKS, 2)))
-    got, seconds = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
+    got, _ = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
     found = [Guesses(*one) for one in got]
     for job, guesses in zip(jobs, found, strict=True):
         forwarded = [*job.feed, *guesses.tokens[: guesses.steps - 1]]
         cache.commit(job.cache, range(len(forwarded)), forwarded)
         if floor is not None and guesses.tokens and guesses.confidences[-1] < floor.least:
             guesses.drop()
-    return found, seconds
+    return found
 
 
-def run_plain(
-    model: Model,
-    cache: PagedCache,
-    jobs: Sequence[Job],
-    rates: Rates,
-    *,
-    whole: Callable[[Floats], Floats] | None = None,
-    pick: Pick | None = None,
-) -> tuple[list[Guesses], float]:
-    """Do the same step by step.
-
-    Args:
-        whole: maps a row of logits to float32 [V], for a head that lacks some tokens.
-        pick: how to draw, when not with the target's noise.
-    """
+def run_plain(reader: Reader, jobs: Sequence[Job], rates: Rates, *, pick: Pick | None = None) -> list[Guesses]:
+    """Do the same step by step; `pick` says how to draw, when not with the target's noise."""
     found = [Guesses() for _ in jobs]
     stand = [Progress() for _ in jobs]
-    active, seconds = list(range(len(jobs))), 0.0
+    active = list(range(len(jobs)))
     while active:
         feeds = [found[i].tokens[-1:] if found[i].steps else jobs[i].feed for i in active]
-        logits, took = extend(model, cache, [jobs[i].cache for i in active], feeds, wanted=1)
-        seconds += took
+        logits, _ = extend(reader.model, reader.cache, [jobs[i].cache for i in active], feeds, wanted=1)
         left = []
         for own, i in zip(logits, active, strict=True):
             job, guesses, progress = jobs[i], found[i], stand[i]
             guesses.steps += 1
-            row = Row(own, own if whole is None else whole(own))
+            row = Row(own, reader.whole(own))
             try:
                 (pick or pick_shared)(row, job, guesses, progress, rates)
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
@@ -144,7 +130,7 @@ def run_plain(
             ):
                 left.append(i)
         active = left
-    return found, seconds
+    return found
 
 
 def pick_shared(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:

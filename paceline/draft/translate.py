@@ -64,7 +64,8 @@ def drafter_for(setting: Setting, draft: Loaded) -> Drafter:
     _tell(target, draft, words, through)
     name = f"{label_of(draft)} ({through})"
     if through == "slem":
-        return RetokenisingDrafter(target, draft, slots=slots, name=name)
+        outputs = outputs_for(draft, setting.config.draft_head)
+        return RetokenisingDrafter(target, draft, slots=slots, name=name, outputs=outputs)
     return MixtureDrafter([_voice(setting, draft, words)], draws=setting.draws, name=name)
 
 
@@ -99,6 +100,7 @@ def _voice(setting: Setting, draft: Loaded, words: TokenMap | None) -> Voice:
         name=draft.name,
         words=words,
         first=first,
+        outputs=outputs_for(draft, setting.config.draft_head),
     )
 
 

@@ -23,6 +23,7 @@ class Voice:
         words: how its tokens stand to the target's; `None` if ids mean the same.
         vocab: the target's number of ids.
         first: what its texts begin with, before any of the target's.
+        outputs: the draft's own ids worth hearing, see `Reader`.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Voice:
         name: str,
         words: TokenMap | None = None,
         first: int | None = None,
+        outputs: Ints | None = None,
     ) -> None:
         assert words is not None or model.spec.vocab == vocab, (model.spec.vocab, vocab)
         self.name, self.words = name, words
-        self.reader = Reader(model, context=context, slots=slots, name=name)
+        self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
         self._vocab = vocab
         self._first = [] if first is None else [first]
         self._spelt: dict[int, tuple[Ints, Ints]] = {}  # of each sequence: the target's tokens, and the draft's
@@ -47,9 +49,10 @@ class Voice:
     def begin(self, view: View, count: int) -> bool:
         """Read a text, ready for `count` guesses; return whether there is room for them."""
         ids = self.ids(view)
-        if not len(ids) or not self.reader.has_room(view.id, len(ids) + count):
+        rest = self.reader.read(view.id, ids, count) if len(ids) else None
+        if rest is None:
             return False
-        self._pending[view.id] = self.reader.read(view.id, ids)
+        self._pending[view.id] = rest
         return True
 
     def logits(self, views: Seq[View], guesses: Seq[list[int]]) -> Floats:

@@ -110,6 +110,7 @@ def test_what_would_be_set_in_vain_is_refused(settings, said):
         {"draft": "auto", "draft_head": 9, "draft_quant": "q8"},
         {"draft": "ngram,m.gguf", "draft_head": 9, "verify": "block", "control": "ema"},
         {"draft": "mine", "draft_quant": "q8"},
+        {"draft": "self:q4", "draft_head": 9},
         *({"draft": name} for name in ("ngram", "suffix:f", "recycle,lookahead", "self", "m.gguf")),
     ],
 )

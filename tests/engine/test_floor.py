@@ -119,6 +119,6 @@ def test_a_text_goes_on_after_a_guess_was_dropped():
         view = View(0, np.array(tokens, np.int32), SamplingParams())
         (draft,) = drafter.propose([view], [Budget(4, 4, floor=Floor(0.0041))])
         drafter.cache.check()
-        cached = drafter.cache.tokens(drafter._states[0].cache)
+        cached = drafter.cache.tokens(drafter.reader.handle(0))
         assert cached == [*tokens, *draft.tree.tokens[1:].tolist()][: len(cached)]
         tokens += [*draft.tree.tokens[1:3].tolist(), 7]

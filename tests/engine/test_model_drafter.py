@@ -20,12 +20,12 @@ def right_guesses(model, view, count):
 
 
 def cached(drafter, name):
-    return drafter.cache.tokens(drafter._states[name].cache)
+    return drafter.reader.held(name)
 
 
 def stored(drafter, name):
     """What the draft's memory itself holds, slot by slot."""
-    slots = drafter.cache.slots(drafter._states[name].cache)
+    slots = drafter.cache.slots(drafter.reader.handle(name))
     return drafter.cache.store.memory[slots].tolist()
 
 

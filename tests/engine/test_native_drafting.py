@@ -61,11 +61,11 @@ def play(seed, one, other, *, rounds=14, floor=None):
             siblings += a.drafted - max(a.tree.depths())
             tokens = [int(chance.integers(VOCAB))]
             if a.drafted:
-                mains = [drafter._states[view.id].guesses.tokens for drafter in (one, other)]
+                mains = [drafter._guesses[view.id].tokens for drafter in (one, other)]
                 assert mains[0] == mains[1]
                 for drafter in (one, other):
                     drafter.cache.check()
-                    cached = drafter.cache.tokens(drafter._states[view.id].cache)
+                    cached = drafter.reader.held(view.id)
                     assert cached == [*view.tokens.tolist(), *mains[0]][: len(cached)]
                 tokens = [*mains[0][: int(chance.integers(len(mains[0]) + 1))], *tokens]
                 for drafter, draft in ((one, a), (other, b)):
@@ -95,12 +95,14 @@ def test_rows_that_follow_the_text_are_drawn_by_their_tokens(seed):
     """A head so small that most tokens read are lacking: its rows change hands every round, upwards and downwards."""
     made = [ModelDrafter(tiny("llama"), context=256, native=native) for native in (True, False)]
     for drafter in made:
-        drafter.head = Head(drafter.model, some_outputs(seed, 40), spare=30)
-        drafter.model = drafter.head.model
-    made[0]._loop = made[0].head.loop
-    before = made[0].head.ids.copy()
+        reader = drafter.reader
+        reader.head = Head(reader.model, some_outputs(seed, 40), spare=30)
+        reader.model = reader.head.model
+    head = made[0].reader.head
+    made[0]._loop = head.loop
+    before = head.ids.copy()
     play(200 + seed, *made)
-    assert (made[0].head.ids != before).sum() > 20
+    assert (head.ids != before).sum() > 20
 
 
 def test_both_draft_runners_up_where_they_pay():

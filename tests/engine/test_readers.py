@@ -4,13 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
-from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
+from pairs import VERSE, loaded, overlapping, permuted, setting_of, singers, target_of
 from sweep import sweep
 from views import outcome
 
+from paceline.draft.base import NoDrafter
 from paceline.draft.model import ModelDrafter
+from paceline.draft.ngram import NgramDrafter
 from paceline.draft.retokenise import Retelling, RetokenisingDrafter
-from paceline.draft.staged import StagedDrafter, continuation
+from paceline.draft.staged import StagedDrafter
+from paceline.draft.suffix import SuffixDrafter
 from paceline.draft.translate import drafter_for
 from paceline.draft.vocabulary import Speller, map_tokens, overlap
 from paceline.testing import ByteTokenizer, TinyModel
@@ -82,11 +85,11 @@ def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(kind, seed):
 def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
     target, make = kind()
 
-    def trusting(self, text, tokens):
+    def trusting(self, text, tokens, ahead, **settings):
         known = self._texts.get(text)
         if known is not None:
-            known.tokens[: len(tokens)] = tokens[: len(known.tokens)]
-        return read(self, text, tokens)
+            known.fixed = len(tokens)
+        return read(self, text, tokens, ahead, **settings)
 
     from paceline.draft.reader import Reader
 
@@ -103,6 +106,20 @@ def fails(make, target, seed):
     return False
 
 
+def test_a_text_whose_last_word_is_cut_anew_is_read_anew_from_there():
+    """A few letters at a time: three of them are one token of the draft's as soon as the third is there."""
+    target, make = slem()
+    letters = [target.tokenizer.pieces.index(bytes([byte])) for byte in VERSE]
+    drafter = make()
+    for end in range(1, len(letters), 4):
+        view = View(0, np.array(letters[:end], np.int32), SamplingParams())
+        fresh = make()
+        for one in (drafter, fresh):
+            one.propose([view], [Budget(2, 2)])
+        read = len(fresh._texts[0].ids()) - 1
+        assert drafter.reader.held(0)[:read] == fresh.reader.held(0)[:read]
+
+
 # ---- staged
 
 
@@ -117,8 +134,7 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
         tokens = [0, 1, 2, 3, 4] * 3
         for turn in range(6):
             view = View(0, np.array([*tokens, 0, 1, 2][: 14 + turn], np.int32), params)
-            plain = StagedDrafter(model, context=512, draws=draws)
-            plain._block = lambda view, guesses, length: []
+            plain = StagedDrafter(model, context=512, draws=draws, inner=NoDrafter())
             before = model.forwards
             (ours,) = staged.propose([view], [Budget(8, 8)])
             forwards = model.forwards - before
@@ -131,18 +147,50 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
                 assert forwards <= 2, forwards
 
 
-def test_the_inner_look_up_copies_what_followed():
-    def after(tokens, count):
-        return continuation(np.array(tokens, np.int32), count)
+class Trusting(NgramDrafter):
+    """Reads on by counting: whoever takes a text back must say so."""
 
-    assert after([1, 2, 3, 9, 1, 2], 2) == [3, 9]
-    assert after([1, 2, 7, 0, 1, 2, 8, 0, 1, 2], 1) == [8], "the latest of equals"
-    assert after([5, 1, 2, 7, 0, 6, 1, 2, 8, 0, 5, 1, 2], 1) == [7], "the longest first"
-    assert after([1, 2, 1, 2], 5) == [1, 2, 1, 2, 1], "a copy may run into itself"
-    assert after([1, 2, 3], 4) == []
-    assert after([1, 5, 1], 4) == [], "one token alone is no match"
-    assert after([4], 4) == []
-    assert after([1, 2, 3, 1, 2], 0) == []
+    def __init__(self):
+        super().__init__()
+        self.read, self.guessed = {}, 0
+
+    def propose(self, views, budgets):
+        for view in views:
+            read = self.read.setdefault(view.id, [])
+            read += view.tokens[len(read) :].tolist()
+            assert read == view.tokens.tolist()
+        drafts = super().propose(views, budgets)
+        self.guessed += sum(draft.drafted for draft in drafts)
+        return drafts
+
+    def observe(self, view, draft, verified):
+        super().observe(view, draft, verified)
+        self.read[view.id] += verified.tokens.tolist()
+
+    def release(self, sequence_id):
+        super().release(sequence_id)
+        self.read.pop(sequence_id, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_inner_look_up_reads_no_token_that_was_taken_back(seed):
+    """And learns of every block what the draft model said of it."""
+    model, inners = TinyModel(16, reach=2, sharpness=2, seed=6), []
+
+    def make():
+        inners.append(Trusting())
+        return StagedDrafter(model, context=512, inner=inners[-1])
+
+    schedule(make, target_of(), seed)
+    assert sum(inner.guessed for inner in inners) > 50
+    assert inners[0]._acceptance.rates().tolist() != NgramDrafter()._acceptance.rates().tolist()
+    assert not inners[0].read
+
+
+@pytest.mark.parametrize("inner", [NgramDrafter, lambda: SuffixDrafter(is_chain=True)], ids=["ngram", "suffix"])
+def test_any_chain_will_do_for_the_inner_look_up(inner):
+    model = TinyModel(16, reach=2, sharpness=2, seed=6)
+    assert schedule(lambda: StagedDrafter(model, context=512, inner=inner()), target_of(), 0) > 50
 
 
 # ---- maps

@@ -7,13 +7,16 @@ import pytest
 from pairs import LETTERS, loaded, overlapping, permuted, setting_of, singers, target_of
 from parity_tools import run
 from sweep import sweep
+from tiny import VOCAB, tiny
 
 from paceline.draft.mixture import MixtureDrafter
+from paceline.draft.model import ModelDrafter
+from paceline.draft.staged import StagedDrafter
 from paceline.draft.translate import drafter_for
 from paceline.engine.loading import make_drafter
 from paceline.errors import VocabMismatch
 from paceline.testing import TinyModel
-from paceline.types import SamplingParams
+from paceline.types import Budget, SamplingParams, View
 from paceline.verify.block import BlockVerifier
 from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
@@ -200,3 +203,57 @@ def test_branches_are_right_where_any_of_them_is(params):
     (said,) = run(target.model, [[1, 2, 3]], params, drafter, length=8)
     assert said.tally.rounds < 25
     assert said.tally.by_source["twin (tli)"]["accepted"] > 10
+
+
+# ---- what the readers share
+
+
+@BOTH
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_that_outgrows_the_drafts_is_drafted_from_its_end(name, params):
+    target = target_of(seed=2, context=512)
+    drafts = [
+        permuted(dataclasses.replace(target, context=64), name="twin"),
+        overlapping("stranger", context=64),
+        loaded("blunt", TinyModel(16, reach=4, seed=2, context=64)),
+    ]
+    params = dataclasses.replace(params, max_tokens=120)
+    (plain,) = run(target.model, [[1, 2, 3]], params)
+    (said,) = run(target.model, [[1, 2, 3]], params, make_drafter(name, setting_of(target, drafts)), length=4)
+    assert said.key() == plain.key()
+    assert said.tally.drafted_tokens > 3 * said.tally.rounds, "the drafts read half of its reply, and draft all of it"
+
+
+@pytest.mark.parametrize("name", ["small", "staged:small", "ensemble:small+other", "branches:small+other", "self:1"])
+@pytest.mark.parametrize("rows", [0, 100])
+def test_every_draft_model_guesses_frequent_tokens_only(name, rows, monkeypatch):
+    """`--draft-head`, whoever asks the model; the prompt's own tokens have rows as well."""
+    monkeypatch.setattr("paceline.draft.frequent.ranked", lambda tokenizer, vocab, folder: np.arange(vocab))
+    pieces = [b"%03d" % i for i in range(VOCAB)]
+    target = loaded("big", tiny("llama"), pieces)
+    drafts = [loaded(each, tiny("llama"), pieces) for each in ("small", "other")]
+    setting = setting_of(target, drafts)
+    setting = dataclasses.replace(setting, config=dataclasses.replace(setting.config, draft_head=rows))
+    view = View(0, np.array([250, 251, 252, 7], np.int32), SamplingParams(1.5, seed=1))
+    (draft,) = make_drafter(name, setting).propose([view], [Budget(12, 6)])
+    assert draft.drafted > 3
+    rare = set(draft.tree.tokens[1:].tolist()) - {250, 251, 252, *range(100)}
+    assert not rare if rows else rare
+
+
+@pytest.mark.parametrize("draws", ["shared", "chain"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_staged_draft_with_few_outputs_guesses_what_the_model_with_them_would(seed, draws):
+    """Rows that follow the text included."""
+    chance = np.random.default_rng(seed)
+    model, outputs = tiny("llama"), chance.permutation(VOCAB)[:120].astype(np.int32)
+    staged = StagedDrafter(model, context=256, outputs=outputs, draws=draws)
+    alone = ModelDrafter(model, context=256, outputs=outputs, draws=draws)
+    tokens = chance.integers(VOCAB, size=30).tolist() * 2
+    for _ in range(6):
+        view = View(0, np.array(tokens, np.int32), SamplingParams(0.8, seed=seed))
+        ours, theirs = (one.propose([view], [Budget(5, 5)])[0] for one in (staged, alone))
+        assert {*tokens[-4:]} <= {*staged.reader.head.ids.tolist()}
+        assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
+        assert all(np.array_equal(ours.laws[node], law) for node, law in theirs.laws.items())
+        tokens += [*ours.tree.tokens[1:3].tolist(), *chance.integers(VOCAB, size=2).tolist()]

@@ -63,7 +63,7 @@ def test_a_draft_of_another_vocabulary_changes_nothing(target, name, enough, mon
     def load_draft(source, quant=None):
         return load(str(paths[source]), pool, quant="q4", context=None, progress=False)
 
-    drafter = make_drafter(name, Setting(target._target, target.config, load_draft))
+    drafter = make_drafter(name, Setting(target.target, target.config, load_draft))
     each = [SamplingParams(0.8 * (i % 2), seed=i, max_tokens=24) for i in range(4)]
     prompts = [*PROMPTS, "Q: What is 2 + 2?\nA:"]
     plain, said = (replies(target, one, prompts, each) for one in (None, drafter))
