@@ -267,10 +267,10 @@ def views():
     return [view_at(9)]
 
 
-def test_a_model_remembers_between_two_loads_and_says_the_same(home):
+def test_a_model_remembers_between_two_loads_and_says_the_same(home, talker):
     def reply():
-        llm = LLM("smollm2-135m", draft="suffix,recycle", context=256, threads=1)
-        said = llm.generate("The sky is blue. The sky is", SamplingParams(max_tokens=16)).token_ids
+        llm = LLM(talker, draft="suffix,recycle", context=256, threads=1)
+        said = llm.generate("the cat and the dog and the cat", SamplingParams(max_tokens=16, ignore_eos=True)).token_ids
         llm._memory.save()
         return said
 
@@ -282,11 +282,11 @@ def test_a_model_remembers_between_two_loads_and_says_the_same(home):
     assert len(list(home.glob("*-acceptance.json"))) == 1
 
 
-def test_the_end_of_a_process_is_soon_enough(home):
+def test_the_end_of_a_process_is_soon_enough(home, talker):
     code = (
-        "from paceline.engine.llm import LLM; from paceline.types import SamplingParams\n"
-        "llm = LLM('smollm2-135m', draft='recycle', context=256, threads=1)\n"
-        "llm.generate('One two three', SamplingParams(max_tokens=12))"
+        "import sys; from paceline.engine.llm import LLM; from paceline.types import SamplingParams\n"
+        "llm = LLM(sys.argv[1], draft='recycle', context=256, threads=1)\n"
+        "llm.generate('the cat and the dog', SamplingParams(max_tokens=12, ignore_eos=True))"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, str(talker)], check=True, timeout=120)
     assert len(list(home.glob("*-acceptance.json"))) == 1
