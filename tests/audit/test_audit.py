@@ -182,7 +182,7 @@ def test_the_whole_audit_catches_a_drafters_lie_about_its_law(talker, tmp_path, 
     llm = LLM(talker, draft=str(other), verify="rejection", control="fixed", draft_tokens=2, context=256)
     if lies:
         monkeypatch.setattr(ModelDrafter, "propose", Lying.propose)
-    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=8), law_seconds=1)
+    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=8), law_seconds=0.5)
     assert all(one.passed for one in found.compared)
     assert found.law.drafted > 0
     assert found.passed != lies, found.law
