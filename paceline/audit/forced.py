@@ -54,7 +54,7 @@ def rows_after(model: Model, prompt: Sequence[int], output: Sequence[int]) -> It
     for start in range(0, len(text), CHUNK):
         part = text[start : start + CHUNK]
         wanted = min(max(start + len(part) - first, 0), len(part))
-        logits, _ = extend(model, cache, [sequence], [part], wanted=wanted)
+        logits = extend(model, cache, [sequence], [part], wanted=wanted)
         yield from (logits[i].copy() for i in range(wanted))
     cache.release(sequence)
 

@@ -105,7 +105,7 @@ def run_plain(reader: Reader, jobs: Sequence[Job], rates: Rates, *, pick: Pick |
     active = list(range(len(jobs)))
     while active:
         feeds = [found[i].tokens[-1:] if found[i].steps else jobs[i].feed for i in active]
-        logits, _ = extend(reader.model, reader.cache, [jobs[i].cache for i in active], feeds, wanted=1)
+        logits = extend(reader.model, reader.cache, [jobs[i].cache for i in active], feeds, wanted=1)
         left = []
         for own, i in zip(logits, active, strict=True):
             job, guesses, progress = jobs[i], found[i], stand[i]

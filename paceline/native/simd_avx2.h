@@ -84,16 +84,6 @@ inline uint16_t at_least(F x, F y) {
   const int high = _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ));
   return static_cast<uint16_t>(high << 8 | low);
 }
-// Writes first + i for each bit i set, looking at every step-th; returns how many.
-template <int step>
-int keep(uint64_t bits, int first, int32_t* out) {
-  int count = 0;
-  for (int i = 0; i < 64; i += step) {
-    out[count] = first + i;
-    count += static_cast<int>(bits >> i & 1);
-  }
-  return count;
-}
 inline I iset(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 inline I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }

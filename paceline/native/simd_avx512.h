@@ -59,6 +59,7 @@ inline float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
 
 inline I izero() { return _mm512_setzero_si512(); }
 inline uint16_t at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+#define PACELINE_KEEPS
 // Writes first + i for each bit i set, looking at every step-th; returns how many. `out` has room for 64.
 template <int step>
 int keep(uint64_t bits, int first, int32_t* out) {

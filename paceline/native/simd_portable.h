@@ -72,16 +72,6 @@ inline uint16_t at_least(const F& a, const F& b) {
   for (int i = 0; i < 16; ++i) bits |= static_cast<uint16_t>((a.v[i] >= b.v[i]) << i);
   return bits;
 }
-// Writes first + i for each bit i set, looking at every step-th; returns how many.
-template <int step>
-int keep(uint64_t bits, int first, int32_t* out) {
-  int count = 0;
-  for (int i = 0; i < 64; i += step) {
-    out[count] = first + i;
-    count += static_cast<int>(bits >> i & 1);
-  }
-  return count;
-}
 inline I iset(int a) {
   I out;
   for (int i = 0; i < 16; ++i) out.v[i] = a;
