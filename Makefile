@@ -15,6 +15,8 @@ PROMPT ?= Write this text out again: In a paceline, riders take turns at the fro
 BIN := $(VENV)/bin
 NATIVE := $(wildcard paceline/native/*.cpp paceline/native/*.h paceline/native/*.inc)
 BUILD := pyproject.toml CMakeLists.txt $(NATIVE)
+# A file's tests stay together, so what they share is made once; each worker loads models of its own, hence no more than 4.
+SPREAD := -n auto --maxprocesses 4 --dist loadfile
 PIP := -m pip --disable-pip-version-check --quiet
 export PIP_NO_INPUT := 1
 
@@ -30,7 +32,7 @@ demo: $(DEMO_VENV)/.stamp  ## install, fetch the default model, reply with specu
 
 test: check  ## all checks and fast tests
 	@$(BIN)/paceline pull $(MODEL)
-	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -m "not slow" $(SPREAD) $(TESTS)
 
 test-slow: install  ## the tests that take long or need large models
 	@$(BIN)/paceline pull $(MODEL)

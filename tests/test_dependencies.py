@@ -15,8 +15,8 @@ PROJECT = FILE["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OPTIONAL = [name for extra, names in EXTRAS.items() if extra != "dev" for name in names]
 OURS = {"paceline", "tests", "check_tree", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
-# Run as commands, by the Makefile, CMake or pip, instead of imported.
-COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "nanobind"}
+# Run as commands or plugins, by the Makefile, CMake, pip or pytest, instead of imported.
+COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "nanobind", "pytest_xdist"}
 
 
 def declared(requirements):
