@@ -1,6 +1,21 @@
 #include "dispatch.h"
 
 namespace paceline {
+namespace {
+
+bool is_amd() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const size_t kAhead = is_amd() ? 6144 : 4096;
+const size_t kAheadW6K = is_amd() ? 6144 : 2048;
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;

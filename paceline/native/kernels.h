@@ -2,6 +2,7 @@
 // activations; which rows share a call never changes any row's arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "layout.h"
@@ -9,6 +10,10 @@
 namespace paceline {
 
 constexpr int kPage = 32;  // tokens per page of the key-value cache, and keys per block of attention
+
+// Bytes of weights to fetch ahead of the arithmetic, of six bits and of all others: chosen by measurement for each
+// maker's processors (docs/log.md), for what suits one costs another a sixth.
+extern const size_t kAhead, kAheadW6K;
 
 enum class Activation : int { Silu = 0, GeluTanh = 1 };
 

@@ -117,6 +117,9 @@ inline I broadcast4(const int8_t* four) {
 inline I dp(I acc, B codes, const int8_t* four) { return _mm512_dpbusd_epi32(acc, codes, broadcast4(four)); }
 inline I dp_wide(I acc, B codes, const int8_t* four) { return dp(acc, codes, four); }
 // Into the second level: the first is too small to hold what must be under way to keep memory busy.
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+inline void prefetch(const void* p) {
+  // Not the intrinsic: compilers move that among the arithmetic, where it comes late (docs/log.md).
+  __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)) : "memory");
+}
 
 }  // namespace paceline::avx512
