@@ -364,10 +364,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the controller may know of the engine's load."""
+    """What the controller may know of the engine's load.
+
+    `owed`: tokens of each text that sources with a model of their own would have to read before they guess, by source.
+    """
 
     running: int
     waiting: int
+    owed: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 Json = dict[str, Any]

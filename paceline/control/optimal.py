@@ -19,6 +19,7 @@ from paceline.control.allowance import MOST, Allowance
 from paceline.control.base import OFF
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
+from paceline.control.debts import Debts
 from paceline.control.leaning import Leanings
 from paceline.control.ledger import OUTLIER, Ledger
 from paceline.control.numbers import median
@@ -27,7 +28,6 @@ from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
-PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
 HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
@@ -74,7 +74,8 @@ class OptimalController:
         self._ledger, self._allowance = Ledger(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._leanings = Leanings()
-        self._read: dict[int, int] = {}  # by sequence: its length when it was last drafted for
+        self._debts = Debts()
+        self._owed: Mapping[str, Sequence[int]] = {}
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
         self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
@@ -119,12 +120,14 @@ class OptimalController:
         if texts - self._heard or self._unheard >= HEARD:
             self._hear_all()
         self._heard = texts
+        self._debts.follow(views)
+        self._owed = load.owed
         if self._ledger.is_paused:
             return [NOTHING] * count
         sequences = [view.id for view in views]
         self._leanings.keep(sequences)
         if not self._is_settled(sequences):
-            self._decide(sequences)
+            self._decide(views)
         elif self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
         clock = self._clock
@@ -139,9 +142,6 @@ class OptimalController:
         if self._probes:
             self._probe(list(self._probes), views, budgets, clock)
         step.is_open = any(budget.nodes for budget in budgets)
-        if step.is_open:
-            drafted = zip(views, budgets, strict=True)
-            self._read = {v.id: len(v.tokens) if b.nodes else self._read.get(v.id, 0) for v, b in drafted}
         return budgets
 
     def observe(self, sequence_id: int, round: Round) -> None:
@@ -186,11 +186,11 @@ class OptimalController:
             return self._decided < (HOLDS_ON if min(b.tried for b in self._beliefs.values() if b.is_on) > 32 else 1)
         return self._decided < HOLDS
 
-    def _decide(self, sequences: list[int]) -> None:
+    def _decide(self, views: Sequence[View]) -> None:
         """Find the rate to be had, in tokens per second, and how deep each source pays at that rate for each sequence,
         if at all.
         """
-        count = len(sequences)
+        sequences, count = [view.id for view in views], len(views)
         forward = self.cost.seconds(count + np.arange(count * self._most + 1))
         clock = Clock(count, forward, median(self._overhead), median(self._extra))
         beliefs = self._beliefs.values()
@@ -201,7 +201,7 @@ class OptimalController:
         for belief in beliefs:
             survival, step = survivals[belief.name], belief.step_seconds
             alone[belief.name] = best_rate(survival, step, clock)
-            if belief.tried + belief.recalled >= PROVEN:  # hopes set no price
+            if belief.is_proven:  # hopes set no price
                 believed = max(believed, best_rate(survival, step, clock, share=belief.share))
         rate = clock.plain_rate * self._ledger.speedup(believed / clock.plain_rate)
         hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}
@@ -209,15 +209,16 @@ class OptimalController:
         lengths = {
             b.name: _lengths(b, survivals[b.name], hoped[b.name], clock, min(rate, alone[b.name])) for b in beliefs
         }
-        rate = min(rate, max((alone[name] for name, found in lengths.items() if any(found)), default=clock.plain_rate))
         for belief in beliefs:
             belief.turn(on=any(lengths[belief.name]))
-        waiting = [b for b in beliefs if not b.is_on and not b.is_silent]
+        debts = self._debts.spare(views, self._owed, self._beliefs, survivals, lengths, clock, self.cost)
+        rate = min(rate, max((alone[name] for name, found in lengths.items() if any(found)), default=clock.plain_rate))
+        waiting = [b for b in beliefs if not any(lengths[b.name]) and not b.is_silent]
         self._probes = {b.name: self._plan_probe(b, clock) for b in waiting}
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
         self._sequences, self._lengths, self._decided, self._has_news = sequences, lengths, 0, False
         self._clock, self._rate = clock, rate
-        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger)
+        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger, debts)
 
     def _budgets(self, clock: Clock, rate: float, depths: Sequence[int]) -> list[Budget]:
         """Price each sequence's rows behind those that the others are likely to have."""
@@ -269,12 +270,10 @@ class OptimalController:
         if self._allowance.seconds < added and not is_free:
             self._wanted = added
             return
-        lags = [len(view.tokens) - self._read.get(view.id, 0) for view in views]
-        belief = self._beliefs[name]
-        i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -lags[i]))
-        # A source that paused reads what it missed.
-        reading = self.cost.at(max(lags[i], 1)) / self.cost.at(1) - 1
-        self._wanted = added + belief.step_seconds * reading
+        belief, owed = self._beliefs[name], self._owed.get(name) or [0] * len(views)
+        i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -owed[i]))
+        self._wanted = added + self._debts.seconds(name, owed[i], belief.step_seconds, self.cost)
+        is_free = is_free and self._wanted < UNTRIED * clock.plain
         if self._allowance.seconds < self._wanted and not is_free:
             self._cheapest = self._wanted
             return
@@ -297,7 +296,10 @@ class OptimalController:
 
     def _settle(self, step: _Step, round: Round) -> None:
         for name, belief in self._beliefs.items():
-            belief.took(round.spent.get(name))
+            spent = round.spent.get(name)
+            belief.took(spent)
+            if spent is not None:
+                self._debts.took(name, spent, belief.step_seconds)
             if step.asked.get(name):
                 belief.had(min(step.guessed.get(name, 0) / step.asked[name], 1.0))
         drafting, verifying, other = step.seconds

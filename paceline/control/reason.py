@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.control.base import OFF
 from paceline.control.belief import Belief
+from paceline.control.debts import Debt
 from paceline.control.ledger import Ledger
 from paceline.control.plan import Clock, break_even
 from paceline.types import Probabilities
@@ -24,6 +25,7 @@ class Outlook:
     survivals: Mapping[str, Probabilities] = field(default_factory=dict)
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    debts: Mapping[str, Debt] = field(default_factory=dict)
 
 
 def explain(outlook: Outlook) -> str:
@@ -68,7 +70,12 @@ def _next(clock: Clock, lengths: Sequence[int], step: float) -> float:
 
 
 def _refusal(outlook: Outlook, clock: Clock, name: str) -> str:
-    belief = outlook.beliefs[name]
+    belief, debt = outlook.beliefs[name], outlook.debts.get(name)
+    if debt is not None:
+        return (
+            f"{name}: reading {debt.tokens} tokens first would take {debt.seconds:.1f} s and is likely to save "
+            f"{debt.saved:.1f} s"
+        )
     needed = break_even(belief.step_seconds, clock, outlook.rate)
     bar = f"break-even {100 * needed:.0f} %" if needed <= 1 else "no guess could pay for itself"
     row = float(np.diff(clock.added(0.0))[0]) / clock.plain if clock.most else 0.0

@@ -58,7 +58,7 @@ class MixtureDrafter:
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side."""
-        started, steps = perf_counter(), 0
+        started, before, steps = perf_counter(), self._tokens_read(), 0
         most = min(voice.reader.context // 2 for voice in self.voices)
         lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
         active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
@@ -77,8 +77,12 @@ class MixtureDrafter:
                 guesses[i].append(token)
                 laws[i] += [] if drawn_from is None else [drawn_from]
             active = [i for i in active if len(guesses[i]) < lengths[i]]
-        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
+        self.spent = {self.name: Spent(steps, perf_counter() - started, self._tokens_read() - before)} if steps else {}
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
+
+    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`."""
+        return {self.name: [max(voice.owed(view) for voice in self.voices) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right by depth, and who said so."""
@@ -94,6 +98,9 @@ class MixtureDrafter:
         self._laws.pop(sequence_id, None)
         for voice in self.voices:
             voice.release(sequence_id)
+
+    def _tokens_read(self) -> int:
+        return sum(voice.reader.tokens_read for voice in self.voices)
 
     def _begin(self, view: View, length: int) -> bool:
         self._laws[view.id] = []

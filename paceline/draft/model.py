@@ -67,6 +67,7 @@ class ModelDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a chain for each sequence, all sequences side by side; runners-up too where prices say they may pay."""
         self.spent = {}
+        started, before = perf_counter(), self.reader.tokens_read
         jobs: dict[int, Job] = {}
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
@@ -74,9 +75,10 @@ class ModelDrafter:
             elif budget.nodes == 0 < budget.depth and math.isfinite(budget.step.get(self.name, 0.0)):
                 # A prompt is read before it is drafted for, so that its first round waits for a step only.
                 self.reader.read(view.id, view.tokens, min(budget.depth, self.reader.context // 2), left=1)
+        read = self.reader.tokens_read - before
         if not jobs:
+            self.spent = {self.name: Spent(0, perf_counter() - started, read)} if read else {}
             return [empty_draft(view) for view in views]
-        started = perf_counter()
         children: list[list[Children]] = [[] for _ in views]
         found = self._run(jobs, budgets, children)
         steps = max(guesses.steps for guesses in found.values())
@@ -86,8 +88,12 @@ class ModelDrafter:
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
         missed = max(len(job.feed) for job in jobs.values()) - 1
-        self.spent = {self.name: Spent(steps, perf_counter() - started, missed if missed >= LAG else 0)}
+        self.spent = {self.name: Spent(steps, perf_counter() - started, read + (missed if missed >= LAG else 0))}
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
+
+    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`."""
+        return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth and confidence, runners-up included."""

@@ -48,6 +48,7 @@ class Reader:
             self.model = self.head.model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
+        self.tokens_read = 0  # ever, by `read`
         self._texts: dict[int, _Text] = {}
         self._is_warned = False
 
@@ -75,12 +76,17 @@ class Reader:
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
             self.cache.crop(known.cache, first + shared)
             known.fixed = known.start + len(tokens) if fixed is None else fixed
-            read_on(self.model, self.cache, known.cache, tokens, left=left)
+            self.tokens_read += read_on(self.model, self.cache, known.cache, tokens, left=left)
             rest = tokens[self.cache.length(known.cache) :]
             self.cache.extend(known.cache, len(rest) + ahead - 1)
         except ContextOverflow:
             return None
         return rest
+
+    def lag(self, text: int, tokens: Ints) -> int:
+        """Return how many of `tokens`, int32 [n >= 1], would have to be read; refused guesses hide as many."""
+        known = self._texts.get(text) or self._open(text, tokens, 1)
+        return max(len(tokens) - known.start - self.cache.length(known.cache), 0)
 
     def forward(self, texts: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Floats:
         """Extend each text by a tree; return the logits of the last `wanted` nodes of each, float32 [W, V].

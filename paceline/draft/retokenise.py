@@ -113,7 +113,7 @@ class RetokenisingDrafter:
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Let the draft model write on greedily until its text makes enough tokens of the target's."""
-        started, steps = perf_counter(), 0
+        started, before, steps = perf_counter(), self.reader.tokens_read, 0
         lengths = [self._record.length(budget, self.name) for budget in budgets]
         pending = {i: ids for i, view in enumerate(views) if lengths[i] and len(ids := self._read(view, lengths[i]))}
         written: dict[int, list[int]] = {i: [] for i in pending}
@@ -137,8 +137,14 @@ class RetokenisingDrafter:
                     del pending[i]
                 else:
                     pending[i] = np.array([token], np.int32)
-        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
+        self.spent = (
+            {self.name: Spent(steps, perf_counter() - started, self.reader.tokens_read - before)} if steps else {}
+        )
         return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
+
+    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`."""
+        return {self.name: [self.reader.lag(view.id, self._ids(view)) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""
@@ -151,11 +157,15 @@ class RetokenisingDrafter:
 
     def _read(self, view: View, length: int) -> Ints:
         """Bring the draft's cache to the text; return what is to be forwarded first, nothing if there is no room."""
+        ids, fixed = self._ids(view), self._texts[view.id].fixed
+        rest = self.reader.read(view.id, ids, 2 * length + SPARE, fixed=fixed) if len(ids) else None
+        return ids[:0] if rest is None else rest
+
+    def _ids(self, view: View) -> Ints:
+        """Return a text in the draft's ids."""
         text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
         text.follow(view.tokens)
-        ids = text.ids()
-        rest = self.reader.read(view.id, ids, 2 * length + SPARE, fixed=text.fixed) if len(ids) else None
-        return ids[:0] if rest is None else rest
+        return text.ids()
 
     def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
         """Return what was written in the target's tokens, and whether a control token ended it."""

@@ -57,7 +57,7 @@ class StagedDrafter:
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
-        started, steps = perf_counter(), 0
+        started, before, steps = perf_counter(), self.reader.tokens_read, 0
         most = self.reader.context // 2
         lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
         pending: dict[int, Ints] = {}
@@ -91,8 +91,14 @@ class StagedDrafter:
                 pending[i] = drawn[-1:]
                 if not is_sound or len(guesses[i]) >= lengths[i]:
                     del pending[i]
-        self.spent = {self.name: Spent(steps, perf_counter() - started)} if steps else {}
+        self.spent = (
+            {self.name: Spent(steps, perf_counter() - started, self.reader.tokens_read - before)} if steps else {}
+        )
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
+
+    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`."""
+        return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""

@@ -22,11 +22,13 @@ def extend(
     return logits
 
 
-def read_on(model: Model, cache: PagedCache, sequence: int, text: Ints, *, left: int = 1) -> None:
-    """Read what the cache lacks of a text, until at most `left` >= 1 tokens remain.
+def read_on(model: Model, cache: PagedCache, sequence: int, text: Ints, *, left: int = 1) -> int:
+    """Read what the cache lacks of a text, until at most `left` >= 1 tokens remain; return how many were read.
 
     The last token stays out of the cache whatever `left` is.
     """
+    before = cache.length(sequence)
     while len(text) - (start := cache.length(sequence)) > left:
         part = text[start : min(start + CHUNK, len(text) - 1)].tolist()
         extend(model, cache, [sequence], [part], wanted=0)
+    return cache.length(sequence) - before

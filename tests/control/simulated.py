@@ -53,7 +53,10 @@ class Simulated:
 
     def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20):
         """Play until every sequence has so many tokens more; return the speed-up over plain decoding."""
-        views = [View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(), prompt) for i in range(sequences)]
+        views = [
+            View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(max_tokens=10**6), prompt)
+            for i in range(sequences)
+        ]
         done, spent_before, tokens_before = 0, self.seconds, self.tokens
         while done < tokens * sequences:
             budgets = controller.budgets(views, Load(sequences, 0))

@@ -22,7 +22,7 @@ from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
 from paceline.model.sources import models_folder
 from paceline.testing import TinyModel
-from paceline.types import SamplingParams
+from paceline.types import Load, SamplingParams
 
 KEY = {"model": "a", "cpu": "b"}
 
@@ -254,7 +254,9 @@ def test_a_remembered_source_is_believed_before_its_first_guess():
     second = OptimalController(CostTable({1: 0.02, 64: 0.05}), ["m"], most=8)
     ((name, other),) = second.experience.items()
     other.recall(belief.gained(), TRUSTED)
-    view_budgets = [one.budgets(views(), None)[0] for one in (OptimalController(first.cost, ["m"], most=8), second)]
+    view_budgets = [
+        one.budgets(views(), Load(1, 0))[0] for one in (OptimalController(first.cost, ["m"], most=8), second)
+    ]
     assert [budget.depth for budget in view_budgets] == [1, 8]
     assert "m was right " in second.reason
     assert " % of the time before" in second.reason

@@ -8,7 +8,7 @@ from pairs import VERSE, loaded, overlapping, permuted, setting_of, singers, tar
 from sweep import sweep
 from views import outcome
 
-from paceline.draft.base import NoDrafter
+from paceline.draft.base import NoDrafter, owed_by
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.retokenise import Retelling, RetokenisingDrafter
@@ -50,8 +50,12 @@ def schedule(make, target, seed, spoil=lambda drafter: None):
         params = SamplingParams(float(chance.choice([0, 0.9])), seed=seed)
         views = [View(name, np.array(text, np.int32), params) for name, text in texts.items()]
         budgets = [Budget(int(n), int(n)) for n in chance.integers(0, 6, len(views))]
+        owed = owed_by(drafter, views)[drafter.sources[0]]
         drafts = drafter.propose(views, budgets)
         spoil(drafter)
+        left = owed_by(drafter, views)[drafter.sources[0]]
+        assert all(after <= 1 for after, budget in zip(left, budgets, strict=True) if budget.nodes), (owed, left)
+        assert all(after == n for after, n, budget in zip(left, owed, budgets, strict=True) if not budget.nodes)
         reader_of(drafter).cache.check()
         fresh = make()
         again = fresh.propose(views, budgets)

@@ -1,0 +1,107 @@
+"""What sources that take time have yet to read of each text, and whether reading it is worth the while.
+
+A draft model goes on from what it has read. Reading is cheap by the token, but a long prompt, or what others
+copied meanwhile, may take longer than the rest of a reply could save. How long that is nobody knows: what is still to
+come is taken to be as long as what came so far, or as replies usually are, and no longer than the user allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.control.belief import Belief
+from paceline.control.cost import CostTable
+from paceline.control.numbers import median
+from paceline.control.plan import Clock, best_way, saved
+from paceline.types import Probabilities, Spent, View
+
+USUAL = 128.0  # tokens of a reply, before any was seen
+LAG = 8  # tokens that a step takes along
+MEASURED = 32  # tokens read at once, from which on they tell what reading takes
+CHUNK = 16  # rows of the target's whose seconds say what reading takes, before anything was read
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """What a source was not asked to read: so many tokens, the seconds that takes, and those it was likely to save."""
+
+    tokens: int
+    seconds: float
+    saved: float
+
+
+class Debts:
+    """What a token takes to read, and how long replies are."""
+
+    def __init__(self) -> None:
+        self._replies: dict[int, int] = {}  # tokens so far, by sequence
+        self._usual = USUAL
+        self._seconds: dict[str, deque[float]] = {}  # of a token read, by source
+
+    def follow(self, views: Sequence[View]) -> None:
+        """Go on with these sequences; the others have ended."""
+        now = {view.id: len(view.tokens) - view.prompt_length for view in views}
+        for ended in self._replies.keys() - now.keys():
+            self._usual += (self._replies[ended] - self._usual) / 8
+        self._replies = now
+
+    def took(self, name: str, spent: Spent, step: float) -> None:
+        """Learn what reading takes from a round; `step` seconds are a step's."""
+        if spent.read >= MEASURED and math.isfinite(spent.seconds):
+            seconds = max(spent.seconds - spent.steps * step, 0.0) / spent.read
+            self._seconds.setdefault(name, deque(maxlen=5)).append(seconds)
+
+    def seconds(self, name: str, tokens: int, step: float, cost: CostTable) -> float:
+        """Return what reading so many takes; as long as nobody knows, a draft model is taken to scale as the target."""
+        if tokens <= LAG:
+            return 0.0
+        if known := self._seconds.get(name):
+            return tokens * median(known)
+        return tokens * step * cost.at(CHUNK) / cost.at(1) / CHUNK
+
+    def to_come(self, view: View) -> float:
+        """Return how many tokens a reply is taken to have left."""
+        said = len(view.tokens) - view.prompt_length
+        return min(max(self._usual - said, said), max(view.params.max_tokens - said, 0))
+
+    def spare(
+        self,
+        views: Sequence[View],
+        owed: Mapping[str, Sequence[int]],
+        beliefs: Mapping[str, Belief],
+        survivals: Mapping[str, Probabilities],
+        lengths: Mapping[str, list[int]],
+        clock: Clock,
+        cost: CostTable,
+    ) -> dict[str, Debt]:
+        """Ask no source about texts that it would have to read for longer than it is likely to save: no guesses for it.
+
+        Args:
+            owed: see `Load`.
+            survivals: see `admit`, by source.
+            lengths: how deep each source may guess for each sequence; changed in place.
+
+        Returns:
+            What was too much to read, by source.
+        """
+        found, used = dict[str, Debt](), [name for name, each in lengths.items() if any(each)]
+        for name in (name for name in used if beliefs[name].is_costly):
+            debts, step = owed.get(name, ()), beliefs[name].step_seconds
+            if max(debts, default=0) <= LAG:
+                continue
+            ways = {other: best_way(survivals[other], beliefs[other].step_seconds, clock) for other in used}
+            # Hopes spare nobody the reading.
+            others = [
+                (*ways[other], beliefs[other].share) for other in used if other != name and beliefs[other].is_proven
+            ]
+            each = saved(ways[name], others, clock)
+            for i, (view, tokens) in enumerate(zip(views, debts, strict=True)):
+                seconds, gain = self.seconds(name, tokens, step, cost), each * self.to_come(view)
+                if lengths[name][i] and seconds > gain:
+                    lengths[name][i] = 0
+                    if gain:
+                        found[name] = Debt(tokens, seconds, gain)
+        return found

@@ -1,0 +1,119 @@
+"""Reading a text for a source's sake is weighed against what it is likely to save."""
+
+import math
+
+import numpy as np
+import pytest
+from simulated import PLAIN, Simulated, Source, flat, linear
+
+from paceline.control.cost import CostTable
+from paceline.control.debts import USUAL, Debts
+from paceline.control.optimal import OptimalController
+from paceline.control.plan import Clock, saved
+from paceline.types import Load, SamplingParams, Spent, View
+
+PLAIN_CLOCK = Clock(1, np.ones(17))
+
+
+def view_of(prompt, said=0, *, most=256, name=1):
+    return View(name, np.zeros(prompt + said, np.int32), SamplingParams(max_tokens=most), prompt)
+
+
+# ---- what a source saves
+
+
+def test_alone_a_source_saves_the_difference_of_the_rates():
+    assert saved((3.0, 1.0), [], PLAIN_CLOCK) == pytest.approx(1 - 2 / 4)
+    assert saved((0.5, 1.0), [], PLAIN_CLOCK) == 0
+
+
+def test_beside_a_copier_it_saves_what_the_copier_leaves():
+    """Ten tokens a round in half of the rounds at two thirds more time: of eleven tokens one takes a plain round."""
+    own, copier = (3.0, 1.0), (9.0, 0.6, 0.5)
+    tokens, before, after = 5.5, 0.5 * 1.6 + 0.5, 0.5 * 1.6 + 0.5 * 2 / 4
+    assert saved(own, [copier], PLAIN_CLOCK) == pytest.approx((before - after) / tokens)
+    assert saved(own, [(9.0, 0.6, 1.0)], PLAIN_CLOCK) == 0, "nothing is left"
+
+
+def test_one_that_is_better_than_the_others_saves_what_is_between():
+    assert saved((3.0, 1.0), [(1.0, 0.6, 1.0)], PLAIN_CLOCK) == pytest.approx(1.6 / 2 - 2 / 4)
+
+
+# ---- what is still to come
+
+
+def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
+    debts = Debts()
+    assert debts.to_come(view_of(10)) == USUAL
+    assert debts.to_come(view_of(10, 28)) == USUAL - 28
+    assert debts.to_come(view_of(10, 300, most=4000)) == 300
+    assert debts.to_come(view_of(10, 200, most=210)) == 10
+    for name in range(60):
+        debts.follow([view_of(10, 20, name=name)])
+    assert debts.to_come(view_of(10)) == pytest.approx(20, abs=1)
+
+
+# ---- what reading takes
+
+
+def test_reading_is_measured_and_before_that_scaled_from_the_target():
+    debts, cost = Debts(), CostTable({1: 1.0, 16: 4.0})
+    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(160 * 0.2 * 4 / 16)
+    assert debts.seconds("m", 8, 0.2, cost) == 0, "a step takes so many along"
+    debts.took("m", Spent(2, 3.0, read=5), 0.2)
+    debts.took("m", Spent(2, math.nan, read=500), 0.2)
+    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(8.0), "too few to tell, or no number"
+    debts.took("m", Spent(2, 2.4, read=100), 0.2)
+    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(160 * 0.02)
+
+
+# ---- the controller
+
+
+def controller_after(tokens, alpha=0.85):
+    """One that has found out that `m` is right so often."""
+    source = Source("m", flat(alpha), 0.2)
+    rows = (1, 2, 4, 8, 16, 32)
+    table = CostTable({n: PLAIN * linear(0.05)(n) for n in rows})
+    controller = OptimalController(table, ["m"], most=8, step_seconds={"m": 0.2 * PLAIN})
+    if tokens:
+        Simulated([source], linear(0.05)).play(controller, tokens)
+    return controller
+
+
+@pytest.mark.parametrize("known", [0, 200], ids=["untried", "known"])
+def test_a_long_prompt_is_read_only_for_a_reply_that_may_be_long(known):
+    controller = controller_after(known)
+    for prompt, most, owed, asked in (
+        (4000, 64, 4000, False),
+        (4000, 64, 3, True),
+        (40, 64, 40, True),
+        (4000, 64, 4000, False),
+    ):
+        view = view_of(prompt, most=most, name=100 + prompt + owed)
+        (budget,) = controller.budgets([view], Load(1, 0, {"m": [owed]}))
+        assert (budget.nodes > 0 and math.isfinite(budget.step.get("m", 0))) == asked, (prompt, owed, controller.reason)
+        if not asked:
+            assert f"reading {owed} tokens first would take" in controller.reason
+
+
+def test_a_debt_is_paid_once_a_reply_has_proved_long():
+    controller = controller_after(200)
+    asked = []
+    for said in (0, 500, 1000, 2000, 4000, 8000):
+        view = view_of(4000, said, most=100_000, name=9)
+        controller.budgets([view], Load(1, 0, {"m": [4000 + said]}))
+        for _ in range(16):  # decisions hold for a while
+            (budget,) = controller.budgets([view], Load(1, 0, {"m": [4000 + said]}))
+        asked.append(budget.nodes > 0)
+    assert asked == sorted(asked)
+    assert asked[0] is False
+    assert asked[-1] is True
+
+
+def test_in_a_batch_only_who_owes_goes_without():
+    controller = controller_after(200)
+    views = [view_of(20, name=1), view_of(6000, most=64, name=2)]
+    owes, none = controller.budgets(views, Load(2, 0, {"m": [20, 6000]}))
+    assert owes.nodes > 0
+    assert none.nodes == 0
