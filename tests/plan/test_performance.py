@@ -3,8 +3,11 @@
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from paceline.control.plan import Clock, best_rate, gains
+from paceline.control.plan import break_even as controllers_break_even
 from paceline.plan.performance import (
     Costs,
     best_chain,
@@ -125,6 +128,23 @@ def test_a_cliff_makes_short_drafts_pointless():
     cliff = Costs(0.0, lambda rows: 1.0 if rows == 1 else 2.6 + max(rows - 9, 0) * 0.5)
     assert best_chain(0.5, cliff).nodes == 0
     assert best_chain(0.85, cliff).nodes >= 7
+
+
+@pytest.mark.parametrize("overhead", [0.0, 0.15])
+@pytest.mark.parametrize("step", [0.0, 0.05, 0.22, 0.4])
+@pytest.mark.parametrize("v", [flat, lambda rows: 1 + 0.08 * (rows - 1), lambda rows: 1.0 if rows < 5 else 0.4 * rows])
+def test_a_plan_promises_what_the_controller_reckons_with(v, step, overhead):
+    """Two models, one for planning without a machine, one for batches while it runs: same lengths, same speed."""
+    forward = np.array([v(rows) for rows in range(1, 17)])
+    clock, costs = Clock(1, forward, extra=overhead), Costs(step, v, overhead)
+    for acceptance in (0.0, 0.3, 0.6, 0.85, 0.97, 1.0):
+        survival = np.power(acceptance, np.arange(1, 16))
+        best = best_chain(acceptance, costs, 15)
+        assert best_rate(survival, step, clock) == pytest.approx(best.speedup)
+        gain = gains(survival, step, clock, best.speedup)
+        assert gain[best.nodes] == pytest.approx(gain.max(), abs=1e-9)
+    least = break_even(costs, 15)
+    assert controllers_break_even(step, clock, 1.0) == pytest.approx(2.0 if least is None else least, abs=1e-5)
 
 
 def test_the_numbers_of_the_page_of_errors_are_those_of_the_model():
