@@ -11,32 +11,43 @@ from paceline.engine.completion import Completion
 from paceline.types import Json, Round, Spent
 
 SUMS = ("tokens", "rounds", "drafted", "accepted", "committed", "decode_rounds")
-SECONDS = ("prefill_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "other_seconds")
+SECONDS = ("prefill_seconds", "reading_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "other_seconds")
 
 
 def counted(played: Played) -> Json:
     """Return a reply's numbers.
 
+    `tokens_per_second` are those after the first by the seconds of decoding and of what drafters read before: the
+    target reads its prompt with or without them, a draft model reads it for speculation's sake.
     `by_depth` is [tested, accepted] from depth 1 on: guesses count once their parent was accepted, rounds cut by the
     end of the reply not at all. `by_source` is [drafted, accepted, steps, their seconds, seconds of rounds in which it
     had missed some text and read it first], `by_rows` [forwards, seconds] of the target by the tokens it read.
     """
-    reply, tally = played.completion, played.completion.tally
+    reply, tally, read = played.completion, played.completion.tally, reading_seconds(played.rounds)
+    after, seconds = len(reply.token_ids) - 1, reply.timing.decode_seconds + read
     decoding = [round for round in played.rounds if round.committed][1:]  # the first token's round counts as prefill
     return {
-        "tokens_per_second": rounded(reply.tokens_per_second),
+        "tokens_per_second": rounded(after / seconds) if after > 0 and seconds > 0 else 0.0,
         "tokens": len(reply.token_ids),
         "rounds": tally.rounds,
         "decode_rounds": len(decoding),
         "drafted": tally.drafted_tokens,
         "accepted": tally.accepted_tokens,
         "committed": tally.committed_tokens,
-        **{name: rounded(getattr(reply.timing, name)) for name in SECONDS},
+        **{name: rounded(getattr(reply.timing, name)) for name in SECONDS if name != "reading_seconds"},
+        "reading_seconds": rounded(read),
         "by_depth": _by_depth(played.rounds),
         "by_source": _by_source(played.rounds),
         "by_rows": _by_rows(decoding),
         "reason": played.reason,
     }
+
+
+def reading_seconds(rounds: Iterable[Round]) -> float:
+    """Return what drafters took to read the prompt: all that they did before the first token."""
+    rounds = list(rounds)
+    first = next((i for i, round in enumerate(rounds) if round.committed), -1)
+    return sum(round.draft_seconds for round in rounds[: first + 1])
 
 
 def added(replies: Iterable[Json]) -> Json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline.errors import UsageError
 from paceline.types import Json
 
-VERSION = 2
+VERSION = 3
 
 
 class Records:

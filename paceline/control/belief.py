@@ -21,7 +21,6 @@ DECAY = 0.98  # of an observation's weight with each that follows it
 FADE = 0.997  # of a depth's weight with each round, so that one given up is tried again some day
 SHRINK = 3.0  # observations that the source's own average is worth at each depth
 DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few right guesses bring it back
-PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
 YOUNG = 8  # guesses put to the test until which a source may hope
 REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
 SILENT = 0.1  # share of rounds: about 25 in a row without a guess
@@ -54,11 +53,6 @@ class Belief:
     def rate(self) -> float:
         """How often it is right, all depths together."""
         return self._right / self._tested
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether its record says what is to be had, instead of hope."""
-        return self.tried + self.recalled >= PROVEN
 
     @property
     def is_costly(self) -> bool:

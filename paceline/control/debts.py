@@ -1,8 +1,9 @@
 """What sources that take time have yet to read of each text, and whether reading it is worth the while.
 
-A draft model goes on from what it has read. Reading is cheap by the token, but a long prompt, or what others
-copied meanwhile, may take longer than the rest of a reply could save. How long that is nobody knows: what is still to
-come is taken to be as long as what came so far, or as replies usually are, and no longer than the user allows.
+A draft model goes on from what it has read. Reading is cheap by the token, but a long prompt, or what others copied
+meanwhile, may take longer than the rest of a reply could save. What is still to come nobody knows: it is taken to be as
+long as what came so far, or as replies usually are, no longer than the user allows, and to be copied as often by those
+who guess for nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import dataclass
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.numbers import median
-from paceline.control.plan import Clock, best_way, saved
+from paceline.control.plan import Clock, best_rate
 from paceline.types import Probabilities, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
+EVEN = 8.0  # tokens of a new text that are taken to have gone before it, half of them copied
 LAG = 8  # tokens that a step takes along
 MEASURED = 32  # tokens read at once, from which on they tell what reading takes
 CHUNK = 16  # rows of the target's whose seconds say what reading takes, before anything was read
@@ -34,10 +36,11 @@ class Debt:
 
 
 class Debts:
-    """What a token takes to read, and how long replies are."""
+    """What a token takes to read, how long replies are, and how much of them is copied."""
 
     def __init__(self) -> None:
         self._replies: dict[int, int] = {}  # tokens so far, by sequence
+        self._copied: dict[int, int] = {}  # of them guessed by those who take no time
         self._usual = USUAL
         self._seconds: dict[str, deque[float]] = {}  # of a token read, by source
 
@@ -46,7 +49,12 @@ class Debts:
         now = {view.id: len(view.tokens) - view.prompt_length for view in views}
         for ended in self._replies.keys() - now.keys():
             self._usual += (self._replies[ended] - self._usual) / 8
+            self._copied.pop(ended, None)
         self._replies = now
+
+    def observe(self, sequence: int, copied: int) -> None:
+        """Count a round's tokens that sources guessed which take no time."""
+        self._copied[sequence] = self._copied.get(sequence, 0) + copied
 
     def took(self, name: str, spent: Spent, step: float) -> None:
         """Learn what reading takes from a round; `step` seconds are a step's."""
@@ -63,9 +71,10 @@ class Debts:
         return tokens * step * cost.at(CHUNK) / cost.at(1) / CHUNK
 
     def to_come(self, view: View) -> float:
-        """Return how many tokens a reply is taken to have left."""
+        """Return how many tokens a reply is taken to have left that nobody copies."""
         said = len(view.tokens) - view.prompt_length
-        return min(max(self._usual - said, said), max(view.params.max_tokens - said, 0))
+        left = min(max(self._usual - said, said), max(view.params.max_tokens - said, 0))
+        return left * (1 - (EVEN / 2 + self._copied.get(view.id, 0)) / (EVEN + said))
 
     def spare(
         self,
@@ -87,17 +96,12 @@ class Debts:
         Returns:
             What was too much to read, by source.
         """
-        found, used = dict[str, Debt](), [name for name, each in lengths.items() if any(each)]
-        for name in (name for name in used if beliefs[name].is_costly):
-            debts, step = owed.get(name, ()), beliefs[name].step_seconds
-            if max(debts, default=0) <= LAG:
+        found = dict[str, Debt]()
+        for name, belief in beliefs.items():
+            debts, step = owed.get(name, ()), belief.step_seconds
+            if not (belief.is_costly and any(lengths[name])) or max(debts, default=0) <= LAG:
                 continue
-            ways = {other: best_way(survivals[other], beliefs[other].step_seconds, clock) for other in used}
-            # Hopes spare nobody the reading.
-            others = [
-                (*ways[other], beliefs[other].share) for other in used if other != name and beliefs[other].is_proven
-            ]
-            each = saved(ways[name], others, clock)
+            each = 1 / clock.plain_rate - 1 / best_rate(survivals[name], step, clock)
             for i, (view, tokens) in enumerate(zip(views, debts, strict=True)):
                 seconds, gain = self.seconds(name, tokens, step, cost), each * self.to_come(view)
                 if lengths[name][i] and seconds > gain:

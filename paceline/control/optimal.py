@@ -28,6 +28,7 @@ from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
+PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
 HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
 MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
 BETWEEN = 128  # rounds between two such checks
@@ -147,6 +148,8 @@ class OptimalController:
     def observe(self, sequence_id: int, round: Round) -> None:
         """Learn from a round of one sequence; the last one of a step settles it."""
         step = self._step
+        free = (name for name, belief in self._beliefs.items() if not belief.is_costly)
+        self._debts.observe(sequence_id, sum(round.by_source.get(name, (0, 0))[1] for name in free))
         for name, (tested, kept) in round.by_source_depth.items():
             belief = self._beliefs.get(name)
             if belief is not None:
@@ -201,7 +204,7 @@ class OptimalController:
         for belief in beliefs:
             survival, step = survivals[belief.name], belief.step_seconds
             alone[belief.name] = best_rate(survival, step, clock)
-            if belief.is_proven:  # hopes set no price
+            if belief.tried + belief.recalled >= PROVEN:  # hopes set no price
                 believed = max(believed, best_rate(survival, step, clock, share=belief.share))
         rate = clock.plain_rate * self._ledger.speedup(believed / clock.plain_rate)
         hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}

@@ -8,7 +8,6 @@ batch share the forward but not their luck: its rows go to the likeliest guesses
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,30 +62,6 @@ def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: floa
     _, brought, added = _ways(_each(survival, clock), step, clock)
     found = (clock.sequences + share * brought) / (clock.plain + share * added)
     return max(float(found.max()), clock.plain_rate)
-
-
-def best_way(survival: Probabilities, step: float, clock: Clock) -> tuple[float, float]:
-    """Return what the best way to share out guesses brings and takes, beyond a plain round."""
-    _, brought, added = _ways(_each(survival, clock), step, clock)
-    best = ((clock.sequences + brought) / (clock.plain + added)).argmax()
-    return float(brought.flat[best]), float(added.flat[best])
-
-
-def saved(own: tuple[float, float], others: Sequence[tuple[float, float, float]], clock: Clock) -> float:
-    """Return how many seconds a token takes less where a source guesses in place of the best other one, or wherever
-    that has nothing to guess.
-
-    What others leave has as many tokens as it would take plain rounds; good guesses make the rounds fewer.
-
-    Args:
-        own: what its guesses bring and take in a round.
-        others: the same of each of the others, and the share of rounds in which it has any.
-    """
-    n, plain = clock.sequences, clock.plain
-    alone = (plain + own[1]) / (n + own[0])
-    each = [((plain + s * a) / (n + s * b), (1 - s) / (n + s * b)) for b, a, s in [(0.0, 0.0, 0.0), *others]]
-    without, left = min(each)
-    return max(without - alone, left * (plain - n * alone), 0.0)
 
 
 def admit(

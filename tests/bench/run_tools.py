@@ -62,6 +62,7 @@ def reply(rate, *, source="", depths=(), difference=None, compared=True):
         "accepted": accepted,
         "committed": 100,
         "prefill_seconds": 0.1,
+        "reading_seconds": 0.0,
         "decode_seconds": 99 / rate,
         "draft_seconds": 20 / rate if source else 0.0,
         "verify_seconds": 70 / rate,

@@ -1,6 +1,7 @@
 """Ways take turns on the same prompt, differing replies are found, and what is counted adds up."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from run_tools import TableRig, completion, prompt, prompts, reply, round_of, start
@@ -109,6 +110,17 @@ def test_depths_count_once_their_parent_was_accepted_and_cut_rounds_not_at_all()
     assert found["by_rows"] == {"3": [1, 0.25], "4": [1, 0.25], "6": [1, 0.25]}
     assert found["decode_rounds"] == 3
     assert found["reason"] == "why"
+
+
+def test_what_drafters_read_before_the_first_token_is_their_time():
+    """Two tokens in 0.2 s of decoding, which has all drafting after the first token, and 0.3 s of reading before."""
+    drafting = [0.25, 0.05, 9.0]
+    rounds = [round_of([], [], committed=count) for count in (0, 1, 2)]
+    rounds = [replace(one, draft_seconds=seconds) for one, seconds in zip(rounds, drafting, strict=True)]
+    found = counted(Played(completion([1, 2, 3]), rounds, ""))
+    assert found["reading_seconds"] == pytest.approx(0.3)
+    assert found["tokens_per_second"] == pytest.approx(2 / 0.5)
+    assert counted(Played(completion([1]), rounds, ""))["tokens_per_second"] == 0
 
 
 def test_sums_of_replies_add_up_by_depth_and_source():

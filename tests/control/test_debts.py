@@ -7,50 +7,37 @@ import pytest
 from simulated import PLAIN, Simulated, Source, flat, linear
 
 from paceline.control.cost import CostTable
-from paceline.control.debts import USUAL, Debts
+from paceline.control.debts import EVEN, USUAL, Debts
 from paceline.control.optimal import OptimalController
-from paceline.control.plan import Clock, saved
 from paceline.types import Load, SamplingParams, Spent, View
-
-PLAIN_CLOCK = Clock(1, np.ones(17))
 
 
 def view_of(prompt, said=0, *, most=256, name=1):
     return View(name, np.zeros(prompt + said, np.int32), SamplingParams(max_tokens=most), prompt)
 
 
-# ---- what a source saves
-
-
-def test_alone_a_source_saves_the_difference_of_the_rates():
-    assert saved((3.0, 1.0), [], PLAIN_CLOCK) == pytest.approx(1 - 2 / 4)
-    assert saved((0.5, 1.0), [], PLAIN_CLOCK) == 0
-
-
-def test_beside_a_copier_it_saves_what_the_copier_leaves():
-    """Ten tokens a round in half of the rounds at two thirds more time: of eleven tokens one takes a plain round."""
-    own, copier = (3.0, 1.0), (9.0, 0.6, 0.5)
-    tokens, before, after = 5.5, 0.5 * 1.6 + 0.5, 0.5 * 1.6 + 0.5 * 2 / 4
-    assert saved(own, [copier], PLAIN_CLOCK) == pytest.approx((before - after) / tokens)
-    assert saved(own, [(9.0, 0.6, 1.0)], PLAIN_CLOCK) == 0, "nothing is left"
-
-
-def test_one_that_is_better_than_the_others_saves_what_is_between():
-    assert saved((3.0, 1.0), [(1.0, 0.6, 1.0)], PLAIN_CLOCK) == pytest.approx(1.6 / 2 - 2 / 4)
-
-
 # ---- what is still to come
 
 
 def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
-    debts = Debts()
-    assert debts.to_come(view_of(10)) == USUAL
-    assert debts.to_come(view_of(10, 28)) == USUAL - 28
-    assert debts.to_come(view_of(10, 300, most=4000)) == 300
-    assert debts.to_come(view_of(10, 200, most=210)) == 10
+    debts, all_new = Debts(), lambda said: (EVEN / 2 + said) / (EVEN + said)
+    assert debts.to_come(view_of(10)) == USUAL / 2, "half of a new text is taken to be copied"
+    assert debts.to_come(view_of(10, 28)) == pytest.approx((USUAL - 28) * all_new(28))
+    assert debts.to_come(view_of(10, 300, most=4000)) == pytest.approx(300 * all_new(300))
+    assert debts.to_come(view_of(10, 200, most=210)) == pytest.approx(10 * all_new(200))
     for name in range(60):
         debts.follow([view_of(10, 20, name=name)])
-    assert debts.to_come(view_of(10)) == pytest.approx(20, abs=1)
+    assert debts.to_come(view_of(10)) == pytest.approx(10, abs=1)
+
+
+def test_what_is_copied_a_draft_model_need_not_guess():
+    debts = Debts()
+    for said in (0, 40, 80):
+        debts.follow([view_of(10, said)])
+        debts.observe(1, 36)
+    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120 * (1 - (EVEN / 2 + 108) / (EVEN + 120)))
+    debts.follow([])
+    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120, rel=0.1), "another text"
 
 
 # ---- what reading takes
