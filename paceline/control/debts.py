@@ -70,11 +70,11 @@ class Debts:
             return tokens * median(known)
         return tokens * step * cost.at(CHUNK) / cost.at(1) / CHUNK
 
-    def to_come(self, view: View) -> float:
-        """Return how many tokens a reply is taken to have left that nobody copies."""
+    def to_come(self, view: View, *, may_copy: bool = True) -> float:
+        """Return how many tokens a reply is taken to have left that nobody copies; `may_copy` if there is who might."""
         said = len(view.tokens) - view.prompt_length
         left = min(max(self._usual - said, said), max(view.params.max_tokens - said, 0))
-        return left * (1 - (EVEN / 2 + self._copied.get(view.id, 0)) / (EVEN + said))
+        return left * (1 - (EVEN / 2 + self._copied.get(view.id, 0)) / (EVEN + said)) if may_copy else left
 
     def spare(
         self,
@@ -96,14 +96,14 @@ class Debts:
         Returns:
             What was too much to read, by source.
         """
-        found = dict[str, Debt]()
+        found, may_copy = dict[str, Debt](), not all(belief.is_costly for belief in beliefs.values())
         for name, belief in beliefs.items():
             debts, step = owed.get(name, ()), belief.step_seconds
             if not (belief.is_costly and any(lengths[name])) or max(debts, default=0) <= LAG:
                 continue
             each = 1 / clock.plain_rate - 1 / best_rate(survivals[name], step, clock)
             for i, (view, tokens) in enumerate(zip(views, debts, strict=True)):
-                seconds, gain = self.seconds(name, tokens, step, cost), each * self.to_come(view)
+                seconds, gain = self.seconds(name, tokens, step, cost), each * self.to_come(view, may_copy=may_copy)
                 if lengths[name][i] and seconds > gain:
                     lengths[name][i] = 0
                     if gain:

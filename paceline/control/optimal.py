@@ -127,13 +127,14 @@ class OptimalController:
             return [NOTHING] * count
         sequences = [view.id for view in views]
         self._leanings.keep(sequences)
-        if not self._is_settled(sequences):
+        is_settled = self._is_settled(sequences)
+        if not is_settled:
             self._decide(views)
-        elif self._allowance.seconds < self._cheapest:
-            return [NOTHING] * count
         clock = self._clock
         depths = [max(each) for each in zip(*self._lengths.values(), strict=True)]
         step.depth = max(depths)
+        if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
+            return [NOTHING] * count
         if step.depth and self._is_doubtful(count):
             step.depth = 0
             return [NOTHING] * count

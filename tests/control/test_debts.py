@@ -22,6 +22,7 @@ def view_of(prompt, said=0, *, most=256, name=1):
 def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
     debts, all_new = Debts(), lambda said: (EVEN / 2 + said) / (EVEN + said)
     assert debts.to_come(view_of(10)) == USUAL / 2, "half of a new text is taken to be copied"
+    assert debts.to_come(view_of(10), may_copy=False) == USUAL
     assert debts.to_come(view_of(10, 28)) == pytest.approx((USUAL - 28) * all_new(28))
     assert debts.to_come(view_of(10, 300, most=4000)) == pytest.approx(300 * all_new(300))
     assert debts.to_come(view_of(10, 200, most=210)) == pytest.approx(10 * all_new(200))

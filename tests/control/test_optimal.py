@@ -127,6 +127,16 @@ def test_after_a_fast_text_a_slower_source_is_used_at_once():
         assert engine.play(controller, 60) > 1.3, controller.reason
 
 
+def test_what_probes_have_cost_stops_no_source_that_pays():
+    source = Source("m", flat(0.85), 0.2)
+    engine, controller = Simulated([source], linear(0.05)), controller_of([source], linear(0.05))
+    engine.play(controller, 300)
+    controller._allowance.settle(10.0, hit=False)
+    engine.depths.clear()
+    assert engine.play(controller, 300) > 0.95 * best_fixed(source, linear(0.05))
+    assert all(engine.depths)
+
+
 def test_a_source_that_had_nothing_to_say_is_asked_again():
     """For another text at once, for the rest of a long one after a while."""
     for sequence, tokens in ((0, 700), (1, 100)):
