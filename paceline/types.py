@@ -299,11 +299,14 @@ class Forward:
     taps: Mapping[int, Floats] = field(default_factory=dict)
 
 
+LAG = 8  # tokens of a text that a draft step takes along, one of them its own
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What a source's guesses of one round took: `steps` one after the other, in `seconds`.
 
-    `read`: tokens it had missed and had to read first, in the same seconds, more than a step takes along.
+    `read`: tokens it had missed and had to read first, in the same seconds, where that is more than a step takes along.
     """
 
     steps: int
@@ -366,12 +369,12 @@ class Event:
 class Load:
     """What the controller may know of the engine's load.
 
-    `owed`: tokens of each text that sources with a model of their own would have to read before they guess, by source.
+    `unread`: tokens of each text that sources with models of their own would have to read before they guess, by source.
     """
 
     running: int
     waiting: int
-    owed: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    unread: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 Json = dict[str, Any]

@@ -1,6 +1,6 @@
 """Lets every folder of tests import the shared helpers: `tiny` from here, `gguf_writer` from tests/model.
 
-Models that many tests want are made or loaded once.
+Models that many tests want are made or loaded once, by each worker that runs tests.
 """
 
 import functools

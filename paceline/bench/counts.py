@@ -8,7 +8,7 @@ from typing import Any
 from paceline.bench.stats import rounded
 from paceline.bench.ways import Played
 from paceline.engine.completion import Completion
-from paceline.types import Json, Round, Spent
+from paceline.types import Json, Round
 
 SUMS = ("tokens", "rounds", "drafted", "accepted", "committed", "decode_rounds")
 SECONDS = ("prefill_seconds", "reading_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "other_seconds")
@@ -21,7 +21,8 @@ def counted(played: Played) -> Json:
     target reads its prompt with or without them, a draft model reads it for speculation's sake.
     `by_depth` is [tested, accepted] from depth 1 on: guesses count once their parent was accepted, rounds cut by the
     end of the reply not at all. `by_source` is [drafted, accepted, steps, their seconds, seconds of rounds in which it
-    had missed some text and read it first], `by_rows` [forwards, seconds] of the target by the tokens it read.
+    had missed some text and read it first], `by_rows` [forwards, seconds] of the target by the tokens it read; seconds
+    are those of decoding.
     """
     reply, tally, read = played.completion, played.completion.tally, reading_seconds(played.rounds)
     after, seconds = len(reply.token_ids) - 1, reply.timing.decode_seconds + read
@@ -37,7 +38,7 @@ def counted(played: Played) -> Json:
         **{name: rounded(getattr(reply.timing, name)) for name in SECONDS if name != "reading_seconds"},
         "reading_seconds": rounded(read),
         "by_depth": _by_depth(played.rounds),
-        "by_source": _by_source(played.rounds),
+        "by_source": _by_source(played.rounds, decoding),
         "by_rows": _by_rows(decoding),
         "reason": played.reason,
     }
@@ -99,14 +100,16 @@ def _by_depth(rounds: Iterable[Round]) -> list[list[int]]:
     return found
 
 
-def _by_source(rounds: Iterable[Round]) -> dict[str, list[Any]]:
+def _by_source(rounds: Iterable[Round], decoding: Iterable[Round]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for round in rounds:
         for name in {*round.by_source, *round.spent}:
             drafted, accepted = round.by_source.get(name, (0, 0))
-            spent = round.spent.get(name, Spent(0, 0.0))
+            found[name] = _plus(found.get(name, [0, 0, 0, 0.0, 0.0]), [drafted, accepted, 0, 0.0, 0.0])
+    for round in decoding:
+        for name, spent in round.spent.items():
             took = [0, 0.0, spent.seconds] if spent.read else [spent.steps, spent.seconds, 0.0]
-            found[name] = _plus(found.get(name, [0, 0, 0, 0.0, 0.0]), [drafted, accepted, *took])
+            found[name] = _plus(found[name], [0, 0, *took])
     return {name: [*counts[:3], *map(rounded, counts[3:])] for name, counts in sorted(found.items())}
 
 

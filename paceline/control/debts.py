@@ -17,13 +17,12 @@ from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.numbers import median
 from paceline.control.plan import Clock, best_rate
-from paceline.types import Probabilities, Spent, View
+from paceline.types import LAG, Probabilities, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
 EVEN = 8.0  # tokens of a new text that are taken to have gone before it, half of them copied
-LAG = 8  # tokens that a step takes along
 MEASURED = 32  # tokens read at once, from which on they tell what reading takes
-CHUNK = 16  # rows of the target's whose seconds say what reading takes, before anything was read
+ROWS = 16  # of the target's whose seconds say what reading takes, before anything was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +38,23 @@ class Debts:
     """What a token takes to read, how long replies are, and how much of them is copied."""
 
     def __init__(self) -> None:
-        self._replies: dict[int, int] = {}  # tokens so far, by sequence
+        self._said: dict[int, int] = {}  # tokens so far, by sequence
         self._copied: dict[int, int] = {}  # of them guessed by those who take no time
         self._usual = USUAL
         self._seconds: dict[str, deque[float]] = {}  # of a token read, by source
 
     def follow(self, views: Sequence[View]) -> None:
         """Go on with these sequences; the others have ended."""
-        now = {view.id: len(view.tokens) - view.prompt_length for view in views}
-        for ended in self._replies.keys() - now.keys():
-            self._usual += (self._replies[ended] - self._usual) / 8
+        now = {view.id for view in views}
+        for ended in self._said.keys() - now:
+            self._usual += (self._said.pop(ended) - self._usual) / 8
             self._copied.pop(ended, None)
-        self._replies = now
 
-    def observe(self, sequence: int, copied: int) -> None:
-        """Count a round's tokens that sources guessed which take no time."""
-        self._copied[sequence] = self._copied.get(sequence, 0) + copied
+    def observe(self, sequence: int, committed: int, copied: int) -> None:
+        """Count a round's tokens, and those of them that sources guessed which take no time."""
+        if committed:
+            self._said[sequence] = self._said.get(sequence, 0) + committed
+            self._copied[sequence] = self._copied.get(sequence, 0) + copied
 
     def took(self, name: str, spent: Spent, step: float) -> None:
         """Learn what reading takes from a round; `step` seconds are a step's."""
@@ -62,13 +62,13 @@ class Debts:
             seconds = max(spent.seconds - spent.steps * step, 0.0) / spent.read
             self._seconds.setdefault(name, deque(maxlen=5)).append(seconds)
 
-    def seconds(self, name: str, tokens: int, step: float, cost: CostTable) -> float:
+    def seconds(self, name: str, tokens: int, *, step: float, cost: CostTable) -> float:
         """Return what reading so many takes; as long as nobody knows, a draft model is taken to scale as the target."""
         if tokens <= LAG:
             return 0.0
         if known := self._seconds.get(name):
             return tokens * median(known)
-        return tokens * step * cost.at(CHUNK) / cost.at(1) / CHUNK
+        return tokens * step * cost.at(ROWS) / cost.at(1) / ROWS
 
     def to_come(self, view: View, *, may_copy: bool = True) -> float:
         """Return how many tokens a reply is taken to have left that nobody copies; `may_copy` if there is who might."""
@@ -79,7 +79,8 @@ class Debts:
     def spare(
         self,
         views: Sequence[View],
-        owed: Mapping[str, Sequence[int]],
+        unread: Mapping[str, Sequence[int]],
+        *,
         beliefs: Mapping[str, Belief],
         survivals: Mapping[str, Probabilities],
         lengths: Mapping[str, list[int]],
@@ -89,7 +90,7 @@ class Debts:
         """Ask no source about texts that it would have to read for longer than it is likely to save: no guesses for it.
 
         Args:
-            owed: see `Load`.
+            unread: see `Load`.
             survivals: see `admit`, by source.
             lengths: how deep each source may guess for each sequence; changed in place.
 
@@ -98,12 +99,15 @@ class Debts:
         """
         found, may_copy = dict[str, Debt](), not all(belief.is_costly for belief in beliefs.values())
         for name, belief in beliefs.items():
-            debts, step = owed.get(name, ()), belief.step_seconds
+            debts, step = unread.get(name, ()), belief.step_seconds
             if not (belief.is_costly and any(lengths[name])) or max(debts, default=0) <= LAG:
                 continue
             each = 1 / clock.plain_rate - 1 / best_rate(survivals[name], step, clock)
             for i, (view, tokens) in enumerate(zip(views, debts, strict=True)):
-                seconds, gain = self.seconds(name, tokens, step, cost), each * self.to_come(view, may_copy=may_copy)
+                seconds, gain = (
+                    self.seconds(name, tokens, step=step, cost=cost),
+                    each * self.to_come(view, may_copy=may_copy),
+                )
                 if lengths[name][i] and seconds > gain:
                     lengths[name][i] = 0
                     if gain:

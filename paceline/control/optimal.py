@@ -76,7 +76,7 @@ class OptimalController:
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._leanings = Leanings()
         self._debts = Debts()
-        self._owed: Mapping[str, Sequence[int]] = {}
+        self._unread: Mapping[str, Sequence[int]] = {}
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
         self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
@@ -122,7 +122,7 @@ class OptimalController:
             self._hear_all()
         self._heard = texts
         self._debts.follow(views)
-        self._owed = load.owed
+        self._unread = load.unread
         if self._ledger.is_paused:
             return [NOTHING] * count
         sequences = [view.id for view in views]
@@ -150,11 +150,11 @@ class OptimalController:
         """Learn from a round of one sequence; the last one of a step settles it."""
         step = self._step
         free = (name for name, belief in self._beliefs.items() if not belief.is_costly)
-        self._debts.observe(sequence_id, sum(round.by_source.get(name, (0, 0))[1] for name in free))
+        self._debts.observe(sequence_id, round.committed, sum(round.by_source.get(name, (0, 0))[1] for name in free))
         for name, (tested, kept) in round.by_source_depth.items():
             belief = self._beliefs.get(name)
             if belief is not None:
-                if not any(self._lengths.get(name, ())):
+                if not self._is_used(belief):
                     self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
                 self._has_news |= any(tested)
@@ -186,9 +186,14 @@ class OptimalController:
         self._decided += 1
         if len(self._sequences) != len(sequences) or (len(sequences) > 1 and self._sequences != sequences):
             return False
-        if self._has_news and any(any(lengths) for lengths in self._lengths.values()):
-            return self._decided < (HOLDS_ON if min(b.tried for b in self._beliefs.values() if b.is_on) > 32 else 1)
+        if self._has_news and any(map(self._is_used, self._beliefs.values())):
+            return self._decided < (
+                HOLDS_ON if min(b.tried for b in self._beliefs.values() if self._is_used(b)) > 32 else 1
+            )
         return self._decided < HOLDS
+
+    def _is_used(self, belief: Belief) -> bool:
+        return any(self._lengths.get(belief.name, ()))
 
     def _decide(self, views: Sequence[View]) -> None:
         """Find the rate to be had, in tokens per second, and how deep each source pays at that rate for each sequence,
@@ -215,7 +220,15 @@ class OptimalController:
         }
         for belief in beliefs:
             belief.turn(on=any(lengths[belief.name]))
-        debts = self._debts.spare(views, self._owed, self._beliefs, survivals, lengths, clock, self.cost)
+        debts = self._debts.spare(
+            views,
+            self._unread,
+            beliefs=self._beliefs,
+            survivals=survivals,
+            lengths=lengths,
+            clock=clock,
+            cost=self.cost,
+        )
         rate = min(rate, max((alone[name] for name, found in lengths.items() if any(found)), default=clock.plain_rate))
         waiting = [b for b in beliefs if not any(lengths[b.name]) and not b.is_silent]
         self._probes = {b.name: self._plan_probe(b, clock) for b in waiting}
@@ -274,9 +287,9 @@ class OptimalController:
         if self._allowance.seconds < added and not is_free:
             self._wanted = added
             return
-        belief, owed = self._beliefs[name], self._owed.get(name) or [0] * len(views)
-        i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -owed[i]))
-        self._wanted = added + self._debts.seconds(name, owed[i], belief.step_seconds, self.cost)
+        belief, unread = self._beliefs[name], self._unread.get(name) or [0] * len(views)
+        i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -unread[i]))
+        self._wanted = added + self._debts.seconds(name, unread[i], step=belief.step_seconds, cost=self.cost)
         is_free = is_free and self._wanted < UNTRIED * clock.plain
         if self._allowance.seconds < self._wanted and not is_free:
             self._cheapest = self._wanted
@@ -317,6 +330,7 @@ class OptimalController:
         self.cost.observe(round.rows, verifying)
         costly = [b.name for b in self._beliefs.values() if b.is_costly and step.guessed.get(b.name)]
         if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
+            self._pay(step, round)
             return  # a source read more than it guessed: this round's seconds say nothing of the next one's
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)
@@ -331,12 +345,19 @@ class OptimalController:
         self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
         self._watch(step, round.rows)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
-        if step.probed:
-            lost = drafting + max(other - overhead, 0.0) + self.cost.at(round.rows) - self.cost.at(step.sequences)
-            if step.depth:  # others drafted as well
-                lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
-            gained = step.kept * plain / step.sequences
-            self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
+        self._pay(step, round)
+
+    def _pay(self, step: _Step, round: Round) -> None:
+        """Settle what a probe took, reading included, and what it brought."""
+        if not step.probed:
+            return
+        drafting, _, other = step.seconds
+        overhead = median(self._overhead)
+        lost = drafting + max(other - overhead, 0.0) + self.cost.at(round.rows) - self.cost.at(step.sequences)
+        if step.depth:  # others drafted as well
+            lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
+        gained = step.kept * (self.cost.at(step.sequences) + overhead) / step.sequences
+        self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
 
     def _watch(self, step: _Step, rows: int) -> None:
         """Note whether what verifying takes has moved since a plain round was seen."""

@@ -57,13 +57,13 @@ def experience_of(*drafters: Drafter) -> dict[str, Record]:
 class Reading(Protocol):
     """A drafter that reads texts with a model of its own."""
 
-    def owed(self, views: Sequence[View]) -> Mapping[str, Sequence[int]]:
+    def unread(self, views: Sequence[View]) -> Mapping[str, Sequence[int]]:
         """Return how many tokens of each text a source would have to read before it guesses, by source."""
 
 
-def owed_by(drafter: Drafter, views: Sequence[View]) -> dict[str, Sequence[int]]:
-    """Return what a drafter owes; nothing if it reads none."""
-    return dict(drafter.owed(views)) if isinstance(drafter, Reading) else {}
+def unread_by(drafter: Drafter, views: Sequence[View]) -> dict[str, Sequence[int]]:
+    """Return what a drafter has yet to read; nothing if it reads none."""
+    return dict(drafter.unread(views)) if isinstance(drafter, Reading) else {}
 
 
 def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft, register, unread_by
 from paceline.draft.grow import merge
 from paceline.draft.translate import drafter_for
 from paceline.errors import UsageError
@@ -37,6 +37,14 @@ class BestOfDrafter:
             own = [next(made) for _ in _each(budget)]
             drafts.append(merge(own, [0] * len(own))[0] if own else empty_draft(view))
         return drafts
+
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`; every candidate is read for itself."""
+        found = unread_by(self.member, [_as_candidate(view, i) for view in views for i in range(CANDIDATES)])
+        return {
+            name: [sum(each[i : i + CANDIDATES]) for i in range(0, len(each), CANDIDATES)]
+            for name, each in found.items()
+        }
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Learn nothing: what is kept does not say what was right."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Loaded, Setting, experience_of, register
+from paceline.draft.base import Drafter, Loaded, Setting, experience_of, register, unread_by
 from paceline.draft.grow import merge, prune
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.translate import drafter_for, label_of, voice_for
@@ -46,6 +46,10 @@ class BranchesDrafter:
             union, _ = merge(self._drafts[view.id], self._offsets)
             drafts.append(prune(union, budget))
         return drafts
+
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
+        """See `Reading`."""
+        return {name: each for member in self.members for name, each in unread_by(member, views).items()}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Tell each member what became of its own."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft, experience_of, named, owed_by
+from paceline.draft.base import Drafter, empty_draft, experience_of, named, unread_by
 from paceline.draft.grow import merge, prune, rivals
 from paceline.draft.prospects import best_pace, pays, prospects
 from paceline.errors import UsageError
@@ -82,9 +82,9 @@ class MixDrafter:
                 likely[i] = self._likely(slow[place:], views[i], budgets[i])
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
-    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
-        return {name: each for member in self.members for name, each in owed_by(member, views).items()}
+        return {name: each for member in self.members for name, each in unread_by(member, views).items()}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Let every member learn from what it said, kept or not, and read on."""

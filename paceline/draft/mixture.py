@@ -80,9 +80,9 @@ class MixtureDrafter:
         self.spent = {self.name: Spent(steps, perf_counter() - started, self._tokens_read() - before)} if steps else {}
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
-    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
-        return {self.name: [max(voice.owed(view) for voice in self.voices) for view in views]}
+        return {self.name: [sum(voice.unread(view) for voice in self.voices) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right by depth, and who said so."""

@@ -24,8 +24,6 @@ from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
-LAG = 8  # so many tokens to read first, and a round says nothing of what a step takes
-
 
 class ModelDrafter:
     """Drafts with `model`, whose vocabulary must be the target's.
@@ -87,11 +85,10 @@ class ModelDrafter:
             self._guesses[views[i].id] = guesses
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
-        missed = max(len(job.feed) for job in jobs.values()) - 1
-        self.spent = {self.name: Spent(steps, perf_counter() - started, read + (missed if missed >= LAG else 0))}
+        self.spent = {self.name: Spent(steps, perf_counter() - started, read)}
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
-    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 

@@ -18,7 +18,7 @@ from paceline.model.cache import PagedCache
 from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK, flatten
 from paceline.model.native import NativeModel
-from paceline.types import Floats, Ints, TokenTree
+from paceline.types import LAG, Floats, Ints, TokenTree
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,9 @@ class Reader:
             self.model = self.head.model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
-        self.tokens_read = 0  # ever, by `read`
+        self.tokens_read = 0  # ever, of those that a step does not take along
         self._texts: dict[int, _Text] = {}
+        self._found: dict[int, int] = {}  # of texts that were asked about and not read: tokens known from others
         self._is_warned = False
 
     def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None, left: int = CHUNK) -> Ints | None:
@@ -65,7 +66,7 @@ class Reader:
         """
         try:
             known = self._texts.get(text)
-            if known is None or len(tokens) - known.start + ahead > self.context:
+            if known is None or self._outgrows(known, tokens, ahead):
                 known = self._open(text, tokens, ahead)
             tokens = tokens[known.start :]
             first = min(max(known.fixed - known.start, 0), self.cache.length(known.cache), len(tokens) - 1)
@@ -78,15 +79,21 @@ class Reader:
             known.fixed = known.start + len(tokens) if fixed is None else fixed
             self.tokens_read += read_on(self.model, self.cache, known.cache, tokens, left=left)
             rest = tokens[self.cache.length(known.cache) :]
+            self.tokens_read += len(rest) - 1 if len(rest) > LAG else 0
             self.cache.extend(known.cache, len(rest) + ahead - 1)
         except ContextOverflow:
             return None
         return rest
 
     def lag(self, text: int, tokens: Ints) -> int:
-        """Return how many of `tokens`, int32 [n >= 1], would have to be read; refused guesses hide as many."""
-        known = self._texts.get(text) or self._open(text, tokens, 1)
-        return max(len(tokens) - known.start - self.cache.length(known.cache), 0)
+        """Return how many of `tokens`, int32 [n], `read` would leave or forward; refused guesses hide as many."""
+        known = self._texts.get(text)
+        if known is not None and not self._outgrows(known, tokens, 1):
+            return max(len(tokens) - known.start - self.cache.length(known.cache), 0)
+        start = self._start(tokens, 1)
+        if text not in self._found:
+            self._found[text] = 0 if start else self.cache.find(tokens.tolist())
+        return len(tokens) - start - (0 if start else self._found[text])
 
     def forward(self, texts: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Floats:
         """Extend each text by a tree; return the logits of the last `wanted` nodes of each, float32 [W, V].
@@ -114,24 +121,30 @@ class Reader:
 
     def release(self, text: int) -> None:
         """Forget a text."""
+        self._found.pop(text, None)
         known = self._texts.pop(text, None)
         if known is not None:
             self.cache.release(known.cache)
 
+    def _outgrows(self, known: _Text, tokens: Ints, ahead: int) -> bool:
+        return len(tokens) - known.start + ahead > self.context
+
+    def _start(self, tokens: Ints, ahead: int) -> int:
+        """Return where to begin to read a text."""
+        return 0 if len(tokens) + ahead <= self.context else max(len(tokens) - self.context // 2, 0)
+
     def _open(self, text: int, tokens: Ints, ahead: int) -> _Text:
         """Start over with a text: from its beginning, or from where half this model's context is left to go on."""
         self.release(text)
-        start = 0
-        if len(tokens) + ahead > self.context:
-            start = max(len(tokens) - self.context // 2, 0)
-            if not self._is_warned:
-                log.warning(
-                    "draft model `%s` reads %d tokens only; request %d, %d tokens long, is drafted from its end",
-                    self.name,
-                    self.context,
-                    text,
-                    len(tokens),
-                )
+        start = self._start(tokens, ahead)
+        if start and not self._is_warned:
+            log.warning(
+                "draft model `%s` reads %d tokens only; request %d, %d tokens long, is drafted from its end",
+                self.name,
+                self.context,
+                text,
+                len(tokens),
+            )
             self._is_warned = True
         known = self._texts[text] = _Text(self.cache.open(tokens[start:].tolist()), start)
         return known

@@ -142,7 +142,7 @@ class RetokenisingDrafter:
         )
         return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
 
-    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
         return {self.name: [self.reader.lag(view.id, self._ids(view)) for view in views]}
 

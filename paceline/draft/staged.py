@@ -80,9 +80,9 @@ class StagedDrafter:
             steps += 1
             ends = np.cumsum(wanted)
             for i, text, block, end in zip(list(pending), texts, blocks, ends, strict=True):
-                before, rows = len(guesses[i]), logits[end - len(block.tree) : end]
+                known, rows = len(guesses[i]), logits[end - len(block.tree) : end]
                 is_sound = self._follow(views[i], rows, block.tree, guesses[i], laws[i])
-                drawn = np.array(guesses[i][before:], np.int32)
+                drawn = np.array(guesses[i][known:], np.int32)
                 self.inner.observe(text, block, Verified(block.tree, tuple(range(1, len(drawn))), drawn, rows))
                 self._seen[text.id] = np.concatenate([text.tokens, drawn])
                 # All that was drawn but the last token was in the block, and is in the cache now.
@@ -96,7 +96,7 @@ class StagedDrafter:
         )
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
-    def owed(self, views: Seq[View]) -> dict[str, Seq[int]]:
+    def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 

@@ -46,7 +46,7 @@ class Voice:
         self._spelt: dict[int, tuple[Ints, Ints]] = {}  # of each sequence: the target's tokens, and the draft's
         self._pending: dict[int, Ints] = {}
 
-    def owed(self, view: View) -> int:
+    def unread(self, view: View) -> int:
         """Return how many tokens of a text would have to be read first."""
         return self.reader.lag(view.id, self.ids(view))
 

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from paceline.control.base import Controller
-from paceline.draft.base import Drafter, owed_by
+from paceline.draft.base import Drafter, unread_by
 from paceline.engine.account import round_of, sources_of
 from paceline.engine.batch import MOST_NODES, Part, check, pack
 from paceline.engine.scheduler import Scheduler
@@ -44,7 +44,7 @@ def step(parts: Parts) -> list[Event]:
     started = perf_counter()
     chosen = parts.scheduler.choose()
     views = [sequence.view() for sequence in chosen]
-    load = replace(parts.scheduler.load(), owed=owed_by(parts.drafter, views))
+    load = replace(parts.scheduler.load(), unread=unread_by(parts.drafter, views))
     budgets = parts.controller.budgets(views, load)
     budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
     decided = perf_counter()

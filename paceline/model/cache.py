@@ -75,6 +75,15 @@ class PagedCache:
         self._next += 1
         return self._next - 1
 
+    def find(self, tokens: Seq[int]) -> int:
+        """Return how many of `tokens` are known already; see `open`, which would take them."""
+        key = b""
+        for end in range(PAGE, len(tokens), PAGE):
+            key = _content_key(key, tokens[end - PAGE : end])
+            if key not in self._by_key:
+                return end - PAGE
+        return (len(tokens) - 1) // PAGE * PAGE if tokens else 0
+
     def length(self, sequence: int) -> int:
         """Return how many committed tokens of the sequence are cached."""
         return len(self._entries[sequence].tokens)

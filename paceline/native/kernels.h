@@ -11,8 +11,8 @@ namespace paceline {
 
 constexpr int kPage = 32;  // tokens per page of the key-value cache, and keys per block of attention
 
-// Bytes of weights to fetch ahead of the arithmetic, of six bits and of all others: chosen by measurement for each
-// maker's processors (docs/log.md), for what suits one costs another a sixth.
+// Bytes of weights to fetch ahead of the arithmetic, of all kinds and of those of six bits: chosen by measurement for
+// each maker's processors (docs/log.md), for what suits one costs another a sixth.
 extern const size_t kAhead, kAheadW6K;
 
 enum class Activation : int { Silu = 0, GeluTanh = 1 };

@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr size_t kPart = size_t{1} << 18;  // bytes handed to a thread at a time; two threads meet at the end only
-constexpr size_t kAhead = 4096;            // bytes between the prefetch and the load
+constexpr size_t kProbeAhead = 4096;       // bytes between the prefetch and the load
 
 // Sum a part with 64-byte loads in four chains, so that neither the additions nor their latency limit it.
 PACELINE_CLONES uint64_t sum(const uint8_t* data, size_t bytes) {
@@ -43,7 +43,7 @@ PACELINE_CLONES uint64_t sum(const uint8_t* data, size_t bytes) {
   for (size_t at = 0; at + 256 <= bytes; at += 256) {
     const Line* lines = reinterpret_cast<const Line*>(data + at);
     for (int i = 0; i < 4; ++i) {
-      __builtin_prefetch(data + at + kAhead + 64 * i, 0, 2);  // into the second level, as the kernels do
+      __builtin_prefetch(data + at + kProbeAhead + 64 * i, 0, 2);  // into the second level, as the kernels do
       sums[i] += lines[i];
     }
   }

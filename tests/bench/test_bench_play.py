@@ -117,9 +117,11 @@ def test_what_drafters_read_before_the_first_token_is_their_time():
     drafting = [0.25, 0.05, 9.0]
     rounds = [round_of([], [], committed=count) for count in (0, 1, 2)]
     rounds = [replace(one, draft_seconds=seconds) for one, seconds in zip(rounds, drafting, strict=True)]
+    rounds[0] = replace(rounds[0], spent={"a": Spent(0, 0.25, read=90)})
     found = counted(Played(completion([1, 2, 3]), rounds, ""))
     assert found["reading_seconds"] == pytest.approx(0.3)
     assert found["tokens_per_second"] == pytest.approx(2 / 0.5)
+    assert found["by_source"]["a"] == [0, 0, 0, 0.0, 0.0], "seconds of decoding only"
     assert counted(Played(completion([1]), rounds, ""))["tokens_per_second"] == 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.draft.grow import worth
-from paceline.types import Load, Round, SamplingParams, Spent, View
+from paceline.types import LAG, Load, Round, SamplingParams, Spent, View
 
 PLAIN = 0.02  # seconds of a forward of one row
 
@@ -26,9 +26,20 @@ class Source:
     heeds: bool = False
     there: float = 1.0
     others: dict = field(default_factory=dict)
+    reading: float = 0.0  # plain tokens that a token takes to be read
+    read: dict = field(default_factory=dict)  # how much of each sequence's text was
 
     def right(self, sequence):
         return self.others.get(sequence, self.alpha)
+
+    def unread(self, view):
+        return len(view.tokens) - self.read.get(view.id, 0)
+
+    def catch_up(self, views):
+        """Read these texts; return how many tokens that is, more than steps take along."""
+        missed = sum(self.unread(view) for view in views if self.unread(view) > LAG) if self.reading else 0
+        self.read.update((view.id, len(view.tokens)) for view in views)
+        return missed
 
 
 @dataclass
@@ -51,22 +62,27 @@ class Simulated:
         self.chance = np.random.default_rng(self.seed)
         self.ran = Counter()
 
-    def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20):
+    def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20, most=10**6):
         """Play until every sequence has so many tokens more; return the speed-up over plain decoding."""
         views = [
-            View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(max_tokens=10**6), prompt)
+            View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(max_tokens=most), prompt)
             for i in range(sequences)
         ]
         done, spent_before, tokens_before = 0, self.seconds, self.tokens
         while done < tokens * sequences:
-            budgets = controller.budgets(views, Load(sequences, 0))
+            unread = {s.name: [s.unread(view) for view in views] for s in self.sources if s.reading}
+            budgets = controller.budgets(views, Load(sequences, 0, unread))
             drafts = [self.draft(budget, view.id) for budget, view in zip(budgets, views, strict=True)]
             rows = sum(1 + count for count, _ in drafts)
             steps = {
                 s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources
             }
+            asked = {s.name: [v for v, d in zip(views, drafts, strict=True) if s.name in d[1]] for s in self.sources}
+            missed = {s.name: s.catch_up(asked[s.name]) for s in self.sources}
             spent = {
-                s.name: Spent(steps[s.name], self.time(s.step * steps[s.name]))
+                s.name: Spent(
+                    steps[s.name], self.time(s.step * steps[s.name] + s.reading * missed[s.name]), missed[s.name]
+                )
                 for s in self.sources
                 if s.step and steps[s.name]
             }
@@ -80,7 +96,7 @@ class Simulated:
                 round = Round(
                     (1,) * count,
                     tuple(int(depth < kept) for depth in range(count)),
-                    {},
+                    {name: (nodes, kept) for name, nodes in by_source.items()},
                     kept + 1,
                     False,
                     rows,

@@ -27,7 +27,10 @@ def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_long
     assert debts.to_come(view_of(10, 300, most=4000)) == pytest.approx(300 * all_new(300))
     assert debts.to_come(view_of(10, 200, most=210)) == pytest.approx(10 * all_new(200))
     for name in range(60):
-        debts.follow([view_of(10, 20, name=name)])
+        debts.follow([view_of(10, name=name)])
+        debts.observe(name, 0, 0)
+        debts.observe(name, 8, 0)
+        debts.observe(name, 12, 0)
     assert debts.to_come(view_of(10)) == pytest.approx(10, abs=1)
 
 
@@ -35,7 +38,7 @@ def test_what_is_copied_a_draft_model_need_not_guess():
     debts = Debts()
     for said in (0, 40, 80):
         debts.follow([view_of(10, said)])
-        debts.observe(1, 36)
+        debts.observe(1, 40, 36)
     assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120 * (1 - (EVEN / 2 + 108) / (EVEN + 120)))
     debts.follow([])
     assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120, rel=0.1), "another text"
@@ -46,24 +49,28 @@ def test_what_is_copied_a_draft_model_need_not_guess():
 
 def test_reading_is_measured_and_before_that_scaled_from_the_target():
     debts, cost = Debts(), CostTable({1: 1.0, 16: 4.0})
-    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(160 * 0.2 * 4 / 16)
-    assert debts.seconds("m", 8, 0.2, cost) == 0, "a step takes so many along"
+    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.2 * 4 / 16)
+    assert debts.seconds("m", 8, step=0.2, cost=cost) == 0, "a step takes so many along"
     debts.took("m", Spent(2, 3.0, read=5), 0.2)
     debts.took("m", Spent(2, math.nan, read=500), 0.2)
-    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(8.0), "too few to tell, or no number"
+    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(8.0), "too few to tell, or no number"
     debts.took("m", Spent(2, 2.4, read=100), 0.2)
-    assert debts.seconds("m", 160, 0.2, cost) == pytest.approx(160 * 0.02)
+    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.02)
 
 
 # ---- the controller
 
 
+def controller_of(sources):
+    table = CostTable({n: PLAIN * linear(0.05)(n) for n in (1, 2, 4, 8, 16, 32)})
+    steps = {source.name: source.step * PLAIN for source in sources if source.step}
+    return OptimalController(table, [source.name for source in sources], most=8, step_seconds=steps)
+
+
 def controller_after(tokens, alpha=0.85):
     """One that has found out that `m` is right so often."""
     source = Source("m", flat(alpha), 0.2)
-    rows = (1, 2, 4, 8, 16, 32)
-    table = CostTable({n: PLAIN * linear(0.05)(n) for n in rows})
-    controller = OptimalController(table, ["m"], most=8, step_seconds={"m": 0.2 * PLAIN})
+    controller = controller_of([source])
     if tokens:
         Simulated([source], linear(0.05)).play(controller, tokens)
     return controller
@@ -99,9 +106,31 @@ def test_a_debt_is_paid_once_a_reply_has_proved_long():
     assert asked[-1] is True
 
 
+@pytest.mark.parametrize(("prompt", "reply"), [(4000, 100), (4000, 1500), (1000, 300), (200, 60), (50, 200)])
+@pytest.mark.parametrize("copies", [0.0, 0.5])
+def test_with_reading_counted_nothing_is_slower_than_plain(prompt, reply, copies):
+    """At 0.08 plain tokens for a token read: 4000 take as long as 320 plain tokens."""
+    for seed in range(3):
+        copy = Source("copy", flat(0.95), there=copies, heeds=True)
+        model = Source("model", flat(0.8), 0.2, heeds=True, reading=0.08)
+        engine = Simulated([copy, model], linear(0.05), noise=0.05, seed=seed)
+        controller = controller_of([copy, model])
+        for text in range(4):
+            gained = engine.play(controller, reply, rounds_from=text, prompt=prompt, most=reply)
+            assert gained > 0.93, (text, gained, controller.reason)
+    assert prompt > 50 or gained > 1.15
+
+
+def test_probes_pay_for_what_they_read():
+    stranger = Source("stranger", flat(0.0), 0.2, reading=0.08)
+    engine, controller = Simulated([stranger], linear(0.05)), controller_of([stranger])
+    engine.play(controller, 300)
+    assert engine.play(controller, 6000, rounds_from=1, prompt=500) > 0.98, controller.reason
+
+
 def test_in_a_batch_only_who_owes_goes_without():
     controller = controller_after(200)
     views = [view_of(20, name=1), view_of(6000, most=64, name=2)]
-    owes, none = controller.budgets(views, Load(2, 0, {"m": [20, 6000]}))
-    assert owes.nodes > 0
-    assert none.nodes == 0
+    few, many = controller.budgets(views, Load(2, 0, {"m": [20, 6000]}))
+    assert few.nodes > 0
+    assert many.nodes == 0

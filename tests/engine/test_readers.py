@@ -8,7 +8,7 @@ from pairs import VERSE, loaded, overlapping, permuted, setting_of, singers, tar
 from sweep import sweep
 from views import outcome
 
-from paceline.draft.base import NoDrafter, owed_by
+from paceline.draft.base import NoDrafter, unread_by
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.retokenise import Retelling, RetokenisingDrafter
@@ -17,7 +17,7 @@ from paceline.draft.suffix import SuffixDrafter
 from paceline.draft.translate import drafter_for
 from paceline.draft.vocabulary import Speller, map_tokens, overlap
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Budget, SamplingParams, View
+from paceline.types import Budget, SamplingParams, Spent, View
 
 
 def slem():
@@ -50,12 +50,12 @@ def schedule(make, target, seed, spoil=lambda drafter: None):
         params = SamplingParams(float(chance.choice([0, 0.9])), seed=seed)
         views = [View(name, np.array(text, np.int32), params) for name, text in texts.items()]
         budgets = [Budget(int(n), int(n)) for n in chance.integers(0, 6, len(views))]
-        owed = owed_by(drafter, views)[drafter.sources[0]]
+        unread = unread_by(drafter, views)[drafter.sources[0]]
         drafts = drafter.propose(views, budgets)
         spoil(drafter)
-        left = owed_by(drafter, views)[drafter.sources[0]]
-        assert all(after <= 1 for after, budget in zip(left, budgets, strict=True) if budget.nodes), (owed, left)
-        assert all(after == n for after, n, budget in zip(left, owed, budgets, strict=True) if not budget.nodes)
+        left = unread_by(drafter, views)[drafter.sources[0]]
+        assert all(after <= 1 for after, budget in zip(left, budgets, strict=True) if budget.nodes), (unread, left)
+        assert all(after == n for after, n, budget in zip(left, unread, budgets, strict=True) if not budget.nodes)
         reader_of(drafter).cache.check()
         fresh = make()
         again = fresh.propose(views, budgets)
@@ -76,6 +76,56 @@ def schedule(make, target, seed, spoil=lambda drafter: None):
     reader_of(drafter).cache.check()
     assert reader_of(drafter).cache.held() == 0
     return guessed
+
+
+def model():
+    draft = TinyModel(16, reach=None, seed=6)
+    return target_of(), lambda: ModelDrafter(draft, context=512)
+
+
+@pytest.mark.parametrize("kind", [model, tli, slem, staged], ids=["model", "tli", "slem", "staged"])
+@pytest.mark.parametrize("length", [300, 40])
+def test_what_was_read_first_is_said_once(kind, length):
+    target, make = kind()
+    drafter = make()
+    name = drafter.sources[0]
+    text = np.random.default_rng(3).integers(target.model.spec.vocab, size=length).astype(np.int32)
+    unread = unread_by(drafter, [View(1, text, SamplingParams())])[name][0]
+    for turn in range(3):
+        view = View(1, text, SamplingParams())
+        (draft,) = drafter.propose([view], [Budget(3, 3)])
+        spent = drafter.spent[name]
+        assert spent.steps >= 1
+        assert spent.read == (unread - 1 if turn == 0 else 0)
+        drafter.observe(view, draft, outcome(draft, 0, 1, target.model.spec.vocab))
+        text = np.append(text, np.int32(1))
+
+
+def test_asking_takes_no_page_and_hides_no_common_beginning():
+    drafter = model()[1]()
+    text = np.random.default_rng(3).integers(16, size=200).astype(np.int32)
+    views = [View(name, text, SamplingParams()) for name in (1, 2)]
+    assert unread_by(drafter, views) == {"model": [200, 200]}
+    assert drafter.cache.held() == 0
+    for view, read in zip(views, (199, 0), strict=True):
+        drafter.propose([view], [Budget(0, 4)])
+        assert drafter.spent.get("model", Spent(0, 0.0)).read == pytest.approx(read, abs=31), "all but the last page"
+        (draft,) = drafter.propose([view], [Budget(4, 4)])
+        drafter.observe(view, draft, outcome(draft, 0, 1, 16))
+        drafter.release(view.id)
+    later = View(3, text, SamplingParams())
+    assert unread_by(drafter, [later])["model"][0] <= 32
+    drafter.release(3)
+    drafter.cache.check()
+
+
+def test_of_a_text_that_outgrew_the_draft_half_a_context_is_unread():
+    drafter = ModelDrafter(TinyModel(16, reach=None, seed=6), context=64)
+    text = np.zeros(100, np.int32)
+    assert unread_by(drafter, [View(1, text, SamplingParams())]) == {"model": [32]}
+    drafter.propose([View(1, text[:60], SamplingParams())], [Budget(2, 2)])
+    assert unread_by(drafter, [View(1, text[:61], SamplingParams())])["model"][0] <= 2
+    assert unread_by(drafter, [View(1, text[:64], SamplingParams())]) == {"model": [32]}
 
 
 @pytest.mark.parametrize("seed", sweep(range(4), fast=range(2)))
