@@ -21,6 +21,7 @@ from paceline.types import LAG, Probabilities, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
 EVEN = 8.0  # tokens of a new text that are taken to have gone before it, half of them copied
+MARGIN = 1.5  # times what reading takes must be saved, for that is certain and the rest of the reply is not
 MEASURED = 32  # tokens read at once, from which on they tell what reading takes
 ROWS = 16  # of the target's whose seconds say what reading takes, before anything was read
 
@@ -108,7 +109,7 @@ class Debts:
                     self.seconds(name, tokens, step=step, cost=cost),
                     each * self.to_come(view, may_copy=may_copy),
                 )
-                if lengths[name][i] and seconds > gain:
+                if lengths[name][i] and MARGIN * seconds > gain:
                     lengths[name][i] = 0
                     if gain:
                         found[name] = Debt(tokens, seconds, gain)
