@@ -38,7 +38,7 @@ def doctor(
     draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
     verify: o.Verify = o.CONFIG.verify,
     control: o.Control = o.CONFIG.control,
-    max_tokens: o.MaxTokens = 64,
+    max_tokens: o.MaxTokens = 128,
     temperature: o.Temperature = o.PARAMS.temperature,
     seed: o.Seed = o.PARAMS.seed,
     threads: o.Threads = o.CONFIG.threads,

@@ -30,7 +30,7 @@ def run_doctor(
         found: filled while it runs, so that `conclude` makes a report of an interrupted one.
     """
     found = found or Examination()
-    params = params or SamplingParams(max_tokens=64)
+    params = params or SamplingParams(max_tokens=128)
     examine(llm, prompts or OURS, params, found, is_late=deadline(seconds), progress=progress)
     return conclude(llm, found)
 
