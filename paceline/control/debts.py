@@ -105,10 +105,8 @@ class Debts:
                 continue
             each = 1 / clock.plain_rate - 1 / best_rate(survivals[name], step, clock)
             for i, (view, tokens) in enumerate(zip(views, debts, strict=True)):
-                seconds, gain = (
-                    self.seconds(name, tokens, step=step, cost=cost),
-                    each * self.to_come(view, may_copy=may_copy),
-                )
+                seconds = self.seconds(name, tokens, step=step, cost=cost)
+                gain = each * self.to_come(view, may_copy=may_copy)
                 if lengths[name][i] and MARGIN * seconds > gain:
                     lengths[name][i] = 0
                     if gain:

@@ -61,9 +61,9 @@ class Reading(Protocol):
         """Return how many tokens of each text a source would have to read before it guesses, by source."""
 
 
-def unread_by(drafter: Drafter, views: Sequence[View]) -> dict[str, Sequence[int]]:
-    """Return what a drafter has yet to read; nothing if it reads none."""
-    return dict(drafter.unread(views)) if isinstance(drafter, Reading) else {}
+def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[int]]:
+    """Return what those that read texts have yet to read, by source."""
+    return {name: each for one in drafters if isinstance(one, Reading) for name, each in one.unread(views).items()}
 
 
 def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:

@@ -40,7 +40,7 @@ class BestOfDrafter:
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`; every candidate is read for itself."""
-        found = unread_by(self.member, [_as_candidate(view, i) for view in views for i in range(CANDIDATES)])
+        found = unread_by([_as_candidate(view, i) for view in views for i in range(CANDIDATES)], self.member)
         return {
             name: [sum(each[i : i + CANDIDATES]) for i in range(0, len(each), CANDIDATES)]
             for name, each in found.items()

@@ -49,7 +49,7 @@ class BranchesDrafter:
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
-        return {name: each for member in self.members for name, each in unread_by(member, views).items()}
+        return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Tell each member what became of its own."""

@@ -84,7 +84,7 @@ class MixDrafter:
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
-        return {name: each for member in self.members for name, each in unread_by(member, views).items()}
+        return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Let every member learn from what it said, kept or not, and read on."""

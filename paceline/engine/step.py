@@ -44,7 +44,7 @@ def step(parts: Parts) -> list[Event]:
     started = perf_counter()
     chosen = parts.scheduler.choose()
     views = [sequence.view() for sequence in chosen]
-    load = replace(parts.scheduler.load(), unread=unread_by(parts.drafter, views))
+    load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
     budgets = parts.controller.budgets(views, load)
     budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
     decided = perf_counter()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -61,28 +62,18 @@ class PagedCache:
         The last of `tokens` is never taken from the cache, for its logits are wanted. `length` tells what was found.
         """
         entry = _Entry([], [])
-        key = b""
-        for end in range(PAGE, len(tokens), PAGE):
-            key = _content_key(key, tokens[end - PAGE : end])
-            page = self._by_key.get(key)
-            if page is None:
-                break
+        for key, page in self._known(tokens):
             self._take(page)
             entry.pages.append(page)
-            entry.tokens.extend(int(token) for token in tokens[end - PAGE : end])
             entry.keys.append(key)
+        entry.tokens.extend(int(token) for token in tokens[: len(entry.pages) * PAGE])
         self._entries[self._next] = entry
         self._next += 1
         return self._next - 1
 
     def find(self, tokens: Seq[int]) -> int:
         """Return how many of `tokens` are known already; see `open`, which would take them."""
-        key = b""
-        for end in range(PAGE, len(tokens), PAGE):
-            key = _content_key(key, tokens[end - PAGE : end])
-            if key not in self._by_key:
-                return end - PAGE
-        return (len(tokens) - 1) // PAGE * PAGE if tokens else 0
+        return PAGE * sum(1 for _ in self._known(tokens))
 
     def length(self, sequence: int) -> int:
         """Return how many committed tokens of the sequence are cached."""
@@ -212,6 +203,16 @@ class PagedCache:
 
     def _slot(self, entry: _Entry, position: int) -> int:
         return entry.pages[position // PAGE] * PAGE + position % PAGE
+
+    def _known(self, tokens: Seq[int]) -> Iterator[tuple[bytes, int]]:
+        """Yield key and page of the full pages known for a prefix of `tokens`, never with the last one."""
+        key = b""
+        for end in range(PAGE, len(tokens), PAGE):
+            key = _content_key(key, tokens[end - PAGE : end])
+            page = self._by_key.get(key)
+            if page is None:
+                return
+            yield key, page
 
     def _new_page(self) -> int:
         if self._free:

@@ -50,10 +50,10 @@ def schedule(make, target, seed, spoil=lambda drafter: None):
         params = SamplingParams(float(chance.choice([0, 0.9])), seed=seed)
         views = [View(name, np.array(text, np.int32), params) for name, text in texts.items()]
         budgets = [Budget(int(n), int(n)) for n in chance.integers(0, 6, len(views))]
-        unread = unread_by(drafter, views)[drafter.sources[0]]
+        unread = unread_by(views, drafter)[drafter.sources[0]]
         drafts = drafter.propose(views, budgets)
         spoil(drafter)
-        left = unread_by(drafter, views)[drafter.sources[0]]
+        left = unread_by(views, drafter)[drafter.sources[0]]
         assert all(after <= 1 for after, budget in zip(left, budgets, strict=True) if budget.nodes), (unread, left)
         assert all(after == n for after, n, budget in zip(left, unread, budgets, strict=True) if not budget.nodes)
         reader_of(drafter).cache.check()
@@ -90,7 +90,7 @@ def test_what_was_read_first_is_said_once(kind, length):
     drafter = make()
     name = drafter.sources[0]
     text = np.random.default_rng(3).integers(target.model.spec.vocab, size=length).astype(np.int32)
-    unread = unread_by(drafter, [View(1, text, SamplingParams())])[name][0]
+    unread = unread_by([View(1, text, SamplingParams())], drafter)[name][0]
     for turn in range(3):
         view = View(1, text, SamplingParams())
         (draft,) = drafter.propose([view], [Budget(3, 3)])
@@ -105,7 +105,7 @@ def test_asking_takes_no_page_and_hides_no_common_beginning():
     drafter = model()[1]()
     text = np.random.default_rng(3).integers(16, size=200).astype(np.int32)
     views = [View(name, text, SamplingParams()) for name in (1, 2)]
-    assert unread_by(drafter, views) == {"model": [200, 200]}
+    assert unread_by(views, drafter) == {"model": [200, 200]}
     assert drafter.cache.held() == 0
     for view, read in zip(views, (199, 0), strict=True):
         drafter.propose([view], [Budget(0, 4)])
@@ -114,7 +114,7 @@ def test_asking_takes_no_page_and_hides_no_common_beginning():
         drafter.observe(view, draft, outcome(draft, 0, 1, 16))
         drafter.release(view.id)
     later = View(3, text, SamplingParams())
-    assert unread_by(drafter, [later])["model"][0] <= 32
+    assert unread_by([later], drafter)["model"][0] <= 32
     drafter.release(3)
     drafter.cache.check()
 
@@ -122,10 +122,10 @@ def test_asking_takes_no_page_and_hides_no_common_beginning():
 def test_of_a_text_that_outgrew_the_draft_half_a_context_is_unread():
     drafter = ModelDrafter(TinyModel(16, reach=None, seed=6), context=64)
     text = np.zeros(100, np.int32)
-    assert unread_by(drafter, [View(1, text, SamplingParams())]) == {"model": [32]}
+    assert unread_by([View(1, text, SamplingParams())], drafter) == {"model": [32]}
     drafter.propose([View(1, text[:60], SamplingParams())], [Budget(2, 2)])
-    assert unread_by(drafter, [View(1, text[:61], SamplingParams())])["model"][0] <= 2
-    assert unread_by(drafter, [View(1, text[:64], SamplingParams())]) == {"model": [32]}
+    assert unread_by([View(1, text[:61], SamplingParams())], drafter)["model"][0] <= 2
+    assert unread_by([View(1, text[:64], SamplingParams())], drafter) == {"model": [32]}
 
 
 @pytest.mark.parametrize("seed", sweep(range(4), fast=range(2)))
