@@ -21,6 +21,9 @@ MIDDLES = (0.1, 0.3, 0.5, 0.675, 0.8, 0.885, 0.945, 0.985)
 BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as one
 ALIKE = 8.0  # observations of one depth that those of all of them are worth there
 FADE = 0.97  # of a depth's weight with each chain
+FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # believed of a chain's first guess, of others
+USUAL = 8.0  # observations that what follows from first guesses is worth to the others
+CERTAIN = 0.02  # a rate that others follow is never nearer than this to 0 or 1
 RANKS = 2  # runners-up beside a guess
 RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
 
@@ -83,17 +86,19 @@ class Confidence:
         middles = np.array(MIDDLES)
         # Whatever the depth, and beside it what is peculiar to each.
         self._kept, self._kept_at = Acceptance(0.97 * middles), Acceptance(np.zeros(DEPTHS * BINS), weight=ALIKE)
-        self._ahead = Acceptance(np.append(0.45 + 0.45 * middles, 0.7))
+        # Whoever stops after a guess never learns what would have come: first guesses, always made, speak for it.
+        self._first, self._ahead = Acceptance([FIRST]), Acceptance(np.array(AFTER), weight=USUAL)
         self._ahead_at = Acceptance(np.zeros(DEPTHS * (BINS + 1)), weight=ALIKE)
         self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
         self._rates: Rates | None = None
-        whole = {"kept": self._kept, "ahead": self._ahead, "beside": self._beside}
+        whole = {"kept": self._kept, "first": self._first, "ahead": self._ahead, "beside": self._beside}
         self.experience = {**whole, "kept at": self._kept_at, "ahead at": self._ahead_at}
 
     def rates(self) -> Rates:
         """Return what is known by now."""
         if self._rates is None:
-            kept, ahead = self._kept.rates().tolist(), self._ahead.rates().tolist()
+            kept, first = self._kept.rates().tolist(), float(self._first.rates()[0])
+            ahead = [*self._ahead.rates(prior=_moved(AFTER, FIRST, first)).tolist(), first]
             self._rates = Rates(
                 self._kept_at.rates(prior=kept * DEPTHS).reshape(DEPTHS, BINS),
                 self._ahead_at.rates(prior=ahead * DEPTHS).reshape(DEPTHS, BINS + 1),
@@ -104,6 +109,7 @@ class Confidence:
     def observe(self, guesses: Guesses, tokens: Sequence[int]) -> None:
         """Count a chain against the tokens that were committed, up to the first that differs."""
         self._rates, last = None, BINS
+        self._ahead.fade(FADE)
         self._kept_at.fade(FADE)  # a depth given up for bad is thought to be like the others again
         self._ahead_at.fade(FADE)
         for depth, (guess, confidence, others, token) in enumerate(
@@ -112,10 +118,21 @@ class Confidence:
             row, bin, is_kept = min(depth, DEPTHS - 1), bin_of(confidence), guess == token
             self._kept.observe(bin, kept=is_kept)
             self._kept_at.observe(row * BINS + bin, kept=is_kept)
-            self._ahead.observe(last, kept=is_kept)
+            (self._ahead if depth else self._first).observe(last if depth else 0, kept=is_kept)
             self._ahead_at.observe(row * (BINS + 1) + last, kept=is_kept)
             for rank, other in enumerate(others):
                 self._beside.observe(rank * BINS + bin, kept=other == token)
             if not is_kept:
                 return
             last = bin
+
+
+def _moved(rates: Sequence[float], usual: float, now: float) -> list[float]:
+    """Return the rates with their odds moved as far as those of `now` are from those of `usual`."""
+    moved = _odds(now) / _odds(usual)
+    return [moved * odds / (1 + moved * odds) for odds in map(_odds, rates)]
+
+
+def _odds(rate: float) -> float:
+    rate = min(max(rate, CERTAIN), 1 - CERTAIN)
+    return rate / (1 - rate)

@@ -106,7 +106,7 @@ def test_every_source_of_a_mix_is_kept_under_a_name_of_its_own():
     mix = MixDrafter([SuffixDrafter(), RecycleDrafter(16), draft, NoDrafter()])
     names = set(experience_of(mix))
     assert {"suffix", "recycle", "small: kept", "small: ahead", "small: beside", "mix: agreement"} <= names
-    assert len(names) == 7 + 5, names
+    assert len(names) == 8 + 5, names
     assert experience_of(NoDrafter()) == {}
 
 

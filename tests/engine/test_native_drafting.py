@@ -207,6 +207,20 @@ def test_a_depth_that_was_bad_once_is_thought_of_like_the_others_in_the_end():
     assert rates.ahead[2, -2] > 0.6, rates.ahead[:3, -2]
 
 
+def test_what_follows_a_sure_guess_is_not_given_up_for_a_hard_text():
+    """Who stops after one guess sees none that follows one: after a hard text an easy one went on with one a round."""
+    confidence, sure = Confidence(), bin_of(0.99)
+    for turn in range(60):  # half of the first guesses are right, and a third of those that follow them
+        guesses = Guesses([5, 5], [0.99 if turn % 2 else 0.3, 0.9], [[], []])
+        confidence.observe(guesses, [5 if turn % 2 else 6, 5 if turn % 6 == 1 else 6])
+    assert confidence.rates().ahead[1, sure] < 0.4
+    for _ in range(40):
+        confidence.observe(Guesses([5], [0.99], [[]]), [5, 6])
+    rates = confidence.rates()
+    assert rates.ahead[1, sure] > 0.6, rates.ahead[:3]
+    assert rates.pays(1, 0.99, sure, 0.15 * np.arange(9), 0.4, 8), "the second is made, and found right"
+
+
 def test_bad_calls_of_the_native_loop_are_refused():
     model = tiny("llama")
     with pytest.raises(ValueError, match="rows"):
