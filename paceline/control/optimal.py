@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,13 +25,12 @@ from paceline.control.ledger import OUTLIER, Ledger
 from paceline.control.numbers import median
 from paceline.control.plan import Clock, admit, best_rate, gains
 from paceline.control.reason import Outlook, explain
+from paceline.control.watch import Watch
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
 PROVEN = 6  # guesses put to the test after which a source's record says what rate is to be had
 HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
-MOVED = 0.25  # change (log) of what verifying takes after which a plain round tells whether everything changed
-BETWEEN = 128  # rounds between two such checks
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
@@ -64,13 +63,21 @@ class OptimalController:
         sources: the drafter's.
         step_seconds: of one step of those that take time, as calibrated; others are found out.
         most: nodes and depth that no budget exceeds.
+        weighing: sources that stop by themselves where a guess does not pay. What pays on average is no limit to them:
+            where they are sure, more does.
     """
 
     def __init__(
-        self, cost: CostTable, sources: Sequence[str], *, most: int, step_seconds: Mapping[str, float] | None = None
+        self,
+        cost: CostTable,
+        sources: Sequence[str],
+        *,
+        most: int,
+        step_seconds: Mapping[str, float] | None = None,
+        weighing: Collection[str] = (),
     ) -> None:
         known = step_seconds or {}
-        self.cost, self._most = cost, most
+        self.cost, self._most, self._weighing = cost, most, weighing
         self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
         self._ledger, self._allowance = Ledger(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
@@ -79,9 +86,7 @@ class OptimalController:
         self._unread: Mapping[str, Sequence[int]] = {}
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
-        self._shifts: dict[int, float] = {}  # by rows: how far off the table was when a plain round was last seen
-        self._knows_plain = self._has_moved = False
-        self._since_check = BETWEEN
+        self._watch = Watch()
         self._turn = 0
         self._wanted = 0.0  # seconds that the next probe would take
         self._step = _Step(0)
@@ -107,8 +112,7 @@ class OptimalController:
     def renew(self, cost: CostTable) -> None:
         """Go by another table from now on; what is known of the sources stays."""
         self.cost, self._decided = cost, HOLDS
-        self._knows_plain = self._has_moved = False
-        self._shifts.clear()
+        self._watch.forget()
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence: rows and steps go to those whose guesses are worth most."""
@@ -131,11 +135,12 @@ class OptimalController:
         if not is_settled:
             self._decide(views)
         clock = self._clock
-        depths = [max(each) for each in zip(*self._lengths.values(), strict=True)]
+        depths = [max(each) for each in zip(*map(self._depths, self._beliefs.values()), strict=True)]
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
-        if step.depth and self._is_doubtful(count):
+        if step.depth and self._watch.is_due():
+            self.cost.doubt(count)
             step.depth = 0
             return [NOTHING] * count
         if step.depth:
@@ -192,6 +197,13 @@ class OptimalController:
             )
         return self._decided < HOLDS
 
+    def _depths(self, belief: Belief) -> list[int]:
+        """Return how deep a source may go for each sequence."""
+        lengths = self._lengths[belief.name]
+        if belief.name not in self._weighing:
+            return lengths
+        return [max(length, min(belief.start, self._most)) if length else 0 for length in lengths]
+
     def _is_used(self, belief: Belief) -> bool:
         return any(self._lengths.get(belief.name, ()))
 
@@ -235,7 +247,7 @@ class OptimalController:
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
         self._sequences, self._lengths, self._decided, self._has_news = sequences, lengths, 0, False
         self._clock, self._rate = clock, rate
-        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger, debts)
+        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger, debts, self._weighing)
 
     def _budgets(self, clock: Clock, rate: float, depths: Sequence[int]) -> list[Budget]:
         """Price each sequence's rows behind those that the others are likely to have."""
@@ -270,15 +282,6 @@ class OptimalController:
             price = rate * self._beliefs[name].step_seconds * max(likely) / sum(likely) if any(lengths) else math.inf
             found[name] = [price if length else math.inf for length in lengths]
         return found
-
-    def _is_doubtful(self, count: int) -> bool:
-        """Whether verifying takes another time than when a plain round was last seen: one more tells if all does."""
-        self._since_check += 1
-        if not self._has_moved or self._since_check < BETWEEN:
-            return False
-        self._since_check, self._has_moved = 0, False
-        self.cost.doubt(count)
-        return True
 
     def _probe(self, waiting: Sequence[str], views: Sequence[View], budgets: list[Budget], clock: Clock) -> None:
         """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
@@ -343,7 +346,7 @@ class OptimalController:
             predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
         real = min(drafting + verifying + other, OUTLIER * predicted)
         self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
-        self._watch(step, round.rows)
+        self._watch.see(round.rows, self.cost.correction(round.rows), drafted=step.drafted > 0)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         self._pay(step, round)
 
@@ -358,16 +361,6 @@ class OptimalController:
             lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
         gained = step.kept * (self.cost.at(step.sequences) + overhead) / step.sequences
         self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
-
-    def _watch(self, step: _Step, rows: int) -> None:
-        """Note whether what verifying takes has moved since a plain round was seen."""
-        if not step.drafted:
-            self._shifts.clear()
-            self._knows_plain, self._has_moved = True, False
-            return
-        shift = math.log(self.cost.correction(rows))
-        before = self._shifts.setdefault(rows, shift if self._knows_plain else 0.0)
-        self._has_moved = abs(shift - before) > MOVED
 
 
 def _lengths(belief: Belief, survivals: Probabilities, hoped: Probabilities, clock: Clock, rate: float) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ class Outlook:
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     debts: Mapping[str, Debt] = field(default_factory=dict)
+    weighing: Collection[str] = ()  # sources for which lengths are what pays on average
 
 
 def explain(outlook: Outlook) -> str:
@@ -50,7 +51,8 @@ def explain(outlook: Outlook) -> str:
 def _choice(outlook: Outlook, clock: Clock, name: str) -> str:
     belief, lengths = outlook.beliefs[name], outlook.lengths[name]
     least, most = min(lengths), max(lengths)
-    many = f"{most} token{'' if most == 1 else 's'}"
+    about = "about " if name in outlook.weighing and most < clock.most else ""
+    many = f"{about}{most} token{'' if most == 1 else 's'}"
     each = "" if least == most else f"{least} to "
     said = f"{each}{many} a round{', by sequence' if each else ''}: {name} {_record(belief)}"
     if most >= clock.most:

@@ -66,6 +66,22 @@ def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[i
     return {name: each for one in drafters if isinstance(one, Reading) for name, each in one.unread(views).items()}
 
 
+@runtime_checkable
+class Weighing(Protocol):
+    """A drafter that weighs guesses one by one: those of its sources named here stop where the next does not pay.
+
+    They are told how deep they may go at most. All others go as deep as they are told, which must be what pays on
+    average.
+    """
+
+    weighs: frozenset[str]
+
+
+def weighing(*drafters: Drafter) -> frozenset[str]:
+    """Return the sources that weigh their guesses."""
+    return frozenset(name for one in drafters if isinstance(one, Weighing) for name in one.weighs)
+
+
 def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
     """Return records under names that tell whose they are."""
     return {f"{owner}: {name}": record for name, record in records.items()}

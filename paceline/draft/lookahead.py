@@ -55,6 +55,7 @@ class LookaheadDrafter:
     """
 
     sources: tuple[str, ...] = ("lookahead",)
+    weighs = frozenset(sources)
     spent: Mapping[str, Spent] = {}
 
     def __init__(self, *, is_chain: bool = False) -> None:

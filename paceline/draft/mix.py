@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft, experience_of, named, unread_by
+from paceline.draft.base import Drafter, empty_draft, experience_of, named, unread_by, weighing
 from paceline.draft.grow import merge, prune, rivals
 from paceline.draft.prospects import best_pace, pays, prospects
 from paceline.errors import UsageError
@@ -48,6 +48,7 @@ class MixDrafter:
             raise UsageError(f"a mix of drafters must have different names, got `{twice}` twice")
         self.members = tuple(members)
         self.sources: tuple[str, ...] = tuple(name for member in members for name in member.sources)
+        self.weighs = weighing(*members)
         self.spent: dict[str, Spent] = {}
         self._first = np.cumsum([0, *(len(member.sources) for member in members)]).tolist()
         self._proposed: dict[int, _Proposed] = {}

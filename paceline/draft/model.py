@@ -24,6 +24,8 @@ from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
+TREES = ("tree", "greedy_tree")  # draws with siblings
+
 
 class ModelDrafter:
     """Drafts with `model`, whose vocabulary must be the target's.
@@ -57,6 +59,8 @@ class ModelDrafter:
         if not native:
             self._loop = None
         self.draws = draws
+        # How many siblings a drawn tree has goes by how deep it is to be.
+        self.weighs = frozenset(() if draws in TREES else self.sources)
         self.confidence = Confidence()
         self.experience = named(name, self.confidence.experience)
         self.spent: dict[str, Spent] = {}
@@ -137,7 +141,7 @@ class ModelDrafter:
 
     def _width(self, budget: Budget) -> int:
         """Return how many siblings to draw a step: decided before anything is drawn, and paid for with depth."""
-        if self.draws not in ("tree", "greedy_tree"):
+        if self.draws not in TREES:
             return 1
         return min(max(budget.nodes // max(budget.depth, 1), 1 + (budget.nodes > 3)), RANKS + 1)
 

@@ -31,6 +31,7 @@ class NgramDrafter:
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
     sources: tuple[str, ...] = ("ngram",)
+    weighs = frozenset(sources)
     spent: Mapping[str, Spent] = {}
 
     def __init__(self) -> None:

@@ -86,6 +86,7 @@ class PredictedDrafter:
     """
 
     sources: tuple[str, ...] = ("predicted",)
+    weighs = frozenset(sources)
     spent: Mapping[str, Spent] = {}
 
     def __init__(self, *, is_chain: bool = False) -> None:

@@ -34,6 +34,7 @@ class RecycleDrafter:
     """
 
     sources: tuple[str, ...] = ("recycle",)
+    weighs = frozenset(sources)
     spent: Mapping[str, Spent] = {}
 
     def __init__(self, vocab: int, *, is_chain: bool = False) -> None:

@@ -57,6 +57,7 @@ class SuffixDrafter:
 
     def __init__(self, corpus: Corpus | None = None, *, is_chain: bool = False) -> None:
         self.sources: tuple[str, ...] = ("suffix",) if corpus is None else ("suffix", "corpus")
+        self.weighs = frozenset(self.sources)
         self.corpus, self._is_chain = corpus, is_chain
         self._states: dict[int, _State] = {}
         self._acceptance = Acceptance(prior(), decay=0.98)

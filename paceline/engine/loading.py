@@ -25,7 +25,7 @@ from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
-from paceline.draft.base import Drafter, Loaded, Setting, lookup, names
+from paceline.draft.base import Drafter, Loaded, Setting, lookup, names, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
 from paceline.engine.calibrate import calibrated, identity, machine_key
@@ -185,7 +185,13 @@ def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: A
     if not drafter.sources or not config.draft_tokens:
         return FixedController(0)
     found = calibrated(target.model, drafter, calibration_key(config, target, drafter, pool), progress=progress)
-    return OptimalController(found.cost, drafter.sources, most=config.draft_tokens, step_seconds=found.step_seconds)
+    return OptimalController(
+        found.cost,
+        drafter.sources,
+        most=config.draft_tokens,
+        step_seconds=found.step_seconds,
+        weighing=weighing(drafter),
+    )
 
 
 def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:

@@ -20,7 +20,10 @@ ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 def controller_of(sources, v, *, most=16, calibrated=True):
     steps = {source.name: source.step * PLAIN for source in sources if source.step and calibrated}
     table = CostTable({rows: PLAIN * v(rows) for rows in ROWS})
-    return OptimalController(table, [source.name for source in sources], most=most, step_seconds=steps)
+    weighing = [source.name for source in sources if source.heeds]
+    return OptimalController(
+        table, [source.name for source in sources], most=most, step_seconds=steps, weighing=weighing
+    )
 
 
 # ---- the arithmetic
@@ -237,6 +240,51 @@ def test_sequences_share_the_price_of_a_step():
 
 
 # ---- reasons and hostile rounds
+
+
+def test_who_weighs_guesses_goes_deeper_than_pays_on_average_where_it_is_sure():
+    """Two rounds of five it is sure, and knows: a short length is best on average, and eight guesses where it is."""
+
+    def play(weighing):
+        controller = OptimalController(
+            CostTable({rows: PLAIN * linear(0.1)(rows) for rows in ROWS}),
+            ["m"],
+            most=8,
+            step_seconds={"m": 0.25 * PLAIN},
+            weighing=weighing,
+        )
+        chance, depths, texts = np.random.default_rng(0), [], np.zeros(20, np.int32)
+        for _ in range(300):
+            budget = controller.budgets([View(0, texts, SamplingParams(), 20)], Load(1, 0))[0]
+            is_sure = chance.random() < 0.4
+            depth = (min(budget.depth, 8) if is_sure else min(budget.depth, 1)) if budget.nodes else 0
+            kept = depth if is_sure else 0
+            depths.append(depth)
+            step = PLAIN * 0.25
+            controller.observe(
+                0,
+                Round(
+                    (1,) * depth,
+                    (1,) * kept + (0,) * (depth - kept),
+                    {"m": (depth, kept)},
+                    kept + 1,
+                    False,
+                    1 + depth,
+                    {"m": Spent(depth, step * depth)} if depth else {},
+                    step * depth,
+                    PLAIN * linear(0.1)(1 + depth),
+                    0.0,
+                    {"m": ((1,) * depth, (1,) * kept + (0,) * (depth - kept))},
+                ),
+            )
+        return depths[200:], controller.reason
+
+    free, reason = play(["m"])
+    assert max(free) == 8, (free, reason)
+    assert "about" in reason
+    bound, reason = play([])
+    assert "about" not in reason, reason
+    assert np.mean(free) >= np.mean(bound)
 
 
 def test_the_reason_carries_the_numbers():
