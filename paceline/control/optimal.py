@@ -34,7 +34,8 @@ HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck a
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
-HOLDS_ON = 4  # rounds for which a decision to draft so much holds, once enough is known
+HOLDS_ON = 4  # rounds for which a decision to draft so much holds
+KNOWN = 32  # guesses put to the test until which a source's next ones are heeded at once
 HEARD = 128  # rounds after which sources that had nothing to guess are asked again
 HOLDS = 16  # rounds for which a decision to draft nothing holds
 
@@ -94,7 +95,7 @@ class OptimalController:
         self._sequences: list[int] = []
         self._lengths: dict[str, list[int]] = {}  # by source, how deep it may go for each of them
         self._decided = 0  # rounds ago
-        self._has_news = False  # whether guesses were put to the test since
+        self._has_news = self._has_young_news = False  # whether guesses were put to the test since, and of whom
         self._probes: dict[str, tuple[int, float, bool]] = {}
         self._cheapest = 0.0  # seconds that the cheapest of them takes, apart from reading
         self._outlook = Outlook()
@@ -163,6 +164,7 @@ class OptimalController:
                     self._decided = HOLDS
                 belief.observe(tested, kept, censored=round.censored)
                 self._has_news |= any(tested)
+                self._has_young_news |= any(tested) and belief.tried <= KNOWN
                 if step.sequences > 1 or self._leanings.knows(sequence_id):
                     self._leanings.observe(sequence_id, name, tested, kept, censored=round.censored)
                 step.guessed[name] = step.guessed.get(name, 0) + any(tested)
@@ -192,9 +194,7 @@ class OptimalController:
         if len(self._sequences) != len(sequences) or (len(sequences) > 1 and self._sequences != sequences):
             return False
         if self._has_news and any(map(self._is_used, self._beliefs.values())):
-            return self._decided < (
-                HOLDS_ON if min(b.tried for b in self._beliefs.values() if self._is_used(b)) > 32 else 1
-            )
+            return self._decided < (1 if self._has_young_news else HOLDS_ON)
         return self._decided < HOLDS
 
     def _depths(self, belief: Belief) -> list[int]:
@@ -245,7 +245,8 @@ class OptimalController:
         waiting = [b for b in beliefs if not any(lengths[b.name]) and not b.is_silent]
         self._probes = {b.name: self._plan_probe(b, clock) for b in waiting}
         self._cheapest = min((0.0 if is_free else added for _, added, is_free in self._probes.values()), default=0.0)
-        self._sequences, self._lengths, self._decided, self._has_news = sequences, lengths, 0, False
+        self._sequences, self._lengths, self._decided = sequences, lengths, 0
+        self._has_news = self._has_young_news = False
         self._clock, self._rate = clock, rate
         self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger, debts, self._weighing)
 

@@ -59,7 +59,7 @@ def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: floa
         survival: float64 [most], or [B, most] if sequences differ.
         share: of rounds in which there is anything to guess; the others are plain.
     """
-    _, brought, added = _ways(_each(survival, clock), step, clock)
+    _, _, brought, added = _ways(_each(survival, clock), step, clock)
     found = (clock.sequences + share * brought) / (clock.plain + share * added)
     return max(float(found.max()), clock.plain_rate)
 
@@ -73,37 +73,41 @@ def admit(
         survival: float64 [most], or [B, most] if sequences differ; never rising with depth.
         deepest: the most that any may have.
     """
-    each = _each(survival, clock)
-    if each.shape[1] == 0 or deepest == 0:
+    each = _each(survival, clock)[:, :deepest]
+    if each.shape[1] == 0:
         return [0] * clock.sequences, 0.0
-    order, brought, added = _ways(each, step, clock)
-    gain = (brought - rate * added)[:deepest]
-    depth, count = (int(at) for at in np.unravel_index(gain.argmax(), gain.shape))
-    if gain[depth, count] <= 0:
+    order, limits, brought, added = _ways(each, step, clock)
+    gain = brought - rate * added
+    way, count = (int(at) for at in np.unravel_index(gain.argmax(), gain.shape))
+    if gain[way, count] <= 0:
         return [0] * clock.sequences, 0.0
     taken = order[: count + 1]
-    owner = taken[taken % each.shape[1] <= depth] // each.shape[1]
-    return np.bincount(owner, minlength=clock.sequences).tolist(), float(gain[depth, count])
+    owner = taken[taken % each.shape[1] <= limits[way]] // each.shape[1]
+    return np.bincount(owner, minlength=clock.sequences).tolist(), float(gain[way, count])
 
 
 def _each(survival: Probabilities, clock: Clock) -> Probabilities:
     return np.broadcast_to(np.atleast_2d(survival), (clock.sequences, np.shape(survival)[-1]))
 
 
-def _ways(each: Probabilities, step: float, clock: Clock) -> tuple[npt.NDArray[np.intp], Probabilities, Probabilities]:
-    """Return int [n] the guesses, likeliest first, and what each way to admit them brings and takes.
+def _ways(
+    each: Probabilities, step: float, clock: Clock
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Probabilities, Probabilities]:
+    """Return int [n] the guesses, likeliest first; int [limits]; and what each way to admit them brings and takes.
 
     A way is a depth that nobody exceeds and how much of the order is looked at: what it admits is then the best there
-    is for its rows and steps. Both float64 [depths, n]; all of them are weighed, not up to the first that is worse, for
-    forwards take steps.
+    is for its rows and steps. Both float64 [limits, n]; all of them are weighed, not up to the first that is worse, for
+    forwards take steps. The guesses of one sequence are in order of depth, so that no limit adds to how many there are.
     """
     depths = each.shape[1]
     order = np.argsort(-each, axis=None, kind="stable")[:LOOKED_AT]  # stable: none comes before the one it follows
-    is_in = (order % depths)[None, :] <= np.arange(depths)[:, None]
+    limits = np.arange(depths) if len(each) > 1 else np.array([depths - 1])
+    at = order % depths
+    is_in = at[None, :] <= limits[:, None]
     brought = np.cumsum(is_in * each.reshape(-1)[order], axis=1)
     rows = np.cumsum(is_in, axis=1)
-    deepest = np.arange(1, depths + 1)[:, None]
-    return order, brought, clock.forward[rows] - clock.forward[0] + step * deepest + clock.extra
+    deepest = 1 + np.minimum(np.maximum.accumulate(at), limits[:, None])
+    return order, limits, brought, clock.forward[rows] - clock.forward[0] + step * deepest + clock.extra
 
 
 def gains(survival: Probabilities, step: float, clock: Clock, rate: float) -> Probabilities:
