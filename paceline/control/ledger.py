@@ -10,6 +10,7 @@ START = 8  # rounds that are taken to have gone before, at the speed believed in
 MEMORY = 0.98  # of the past's weight with each round
 ENOUGH = 32  # drafting rounds before real seconds are judged
 LOSING = 1.03  # times plain: from here on it loses
+SKEWED = 1.3  # times predicted: what a round counts at most when that is judged, for disturbances only ever add
 PAUSE = 64  # rounds without, the first time; twice as many each time after
 LONGEST = 6  # doublings
 OUTLIER = 3.0  # times predicted: what a disturbed round counts at most
@@ -38,6 +39,10 @@ class Ledger:
     def is_paused(self) -> bool:
         return self._left > 0
 
+    def resume(self) -> None:
+        """End a pause: what lost with one text may pay with another. If it does not, the next pause is longer."""
+        self._left = 0
+
     def add(self, plain: float, predicted: float, real: float, *, drafted: bool) -> None:
         """Enter a round: the seconds its tokens would have taken plain, those expected of it, and real ones."""
         self._before = MEMORY * self._before if self._predicted else START * predicted
@@ -47,7 +52,7 @@ class Ledger:
             self._left -= 1
         elif drafted:
             self._real_plain = MEMORY * self._real_plain + plain
-            self._real = MEMORY * self._real + real
+            self._real = MEMORY * self._real + min(real, SKEWED * predicted)
             self._rounds += 1
             if self._rounds >= ENOUGH and self._real > LOSING * self._real_plain:
                 self.loss = self._real_plain / self._real

@@ -33,6 +33,8 @@ PROVEN = 6  # guesses put to the test after which a source's record says what ra
 HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck at first is not for ever
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
+TRIES = 2  # guesses, for each text, that a source given up for others may make before anything is saved
+NOTICED = 0.02  # of a plain round: drafting that takes longer counts though it guessed nothing
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
 HOLDS_ON = 4  # rounds for which a decision to draft so much holds
 KNOWN = 32  # guesses put to the test until which a source's next ones are heeded at once
@@ -85,6 +87,7 @@ class OptimalController:
         self._leanings = Leanings()
         self._debts = Debts()
         self._unread: Mapping[str, Sequence[int]] = {}
+        self._tries: dict[str, int] = {}  # left for the latest text, by source
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
         self._watch = Watch()
@@ -123,6 +126,9 @@ class OptimalController:
             return [NOTHING] * count
         texts = {(view.id, view.prediction is not None) for view in views}
         self._unheard += 1
+        if texts - self._heard:
+            self._tries = dict.fromkeys(self._beliefs, TRIES)
+            self._ledger.resume()
         if texts - self._heard or self._unheard >= HEARD:
             self._hear_all()
         self._heard = texts
@@ -286,15 +292,20 @@ class OptimalController:
 
     def _probe(self, waiting: Sequence[str], views: Sequence[View], budgets: list[Budget], clock: Clock) -> None:
         """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
-        name = waiting[self._turn % len(waiting)]
-        depth, added, is_free = self._probes[name]
-        if self._allowance.seconds < added and not is_free:
-            self._wanted = added
+        first = self._turn % len(waiting)
+        order = [*waiting[first:], *waiting[:first]]
+        name = next((name for name in order if self._is_affordable(name)), None)
+        if name is None:
+            self._wanted = self._probes[order[0]][1]
             return
+        depth, added, is_free = self._probes[name]
         belief, unread = self._beliefs[name], self._unread.get(name) or [0] * len(views)
         i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -unread[i]))
         self._wanted = added + self._debts.seconds(name, unread[i], step=belief.step_seconds, cost=self.cost)
         is_free = is_free and self._wanted < UNTRIED * clock.plain
+        if is_free:
+            self._tries[name] -= 1
+            self._decided = HOLDS
         if self._allowance.seconds < self._wanted and not is_free:
             self._cheapest = self._wanted
             return
@@ -306,12 +317,17 @@ class OptimalController:
         else:
             budgets[i] = Budget(depth, depth, None, {other: math.inf for other in self._beliefs if other != name})
 
+    def _is_affordable(self, name: str) -> bool:
+        _, added, is_free = self._probes[name]
+        return is_free or added <= self._allowance.seconds
+
     def _plan_probe(self, belief: Belief, clock: Clock) -> tuple[int, float, bool]:
         """Return the least depth that pays if the source is very good, its seconds, and whether a first try is due."""
         hoped = np.power(HOPED, np.arange(1, self._most + 1), dtype=np.float64)
         depth = int((gains(hoped, belief.step_seconds, clock, clock.plain_rate) > 0).argmax()) or 1
         added = float(clock.added(belief.step_seconds)[depth]) / clock.sequences
-        return depth, added, not belief.tried and added < UNTRIED * clock.plain
+        is_due = not belief.tried or (belief.is_costly and self._tries[belief.name] > 0)
+        return depth, added, is_due and added < UNTRIED * clock.plain
 
     # ---- after a round
 
@@ -346,7 +362,8 @@ class OptimalController:
             steps = {name: spent.steps for name, spent in round.spent.items() if name in self._beliefs}
             predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
         real = min(drafting + verifying + other, OUTLIER * predicted)
-        self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=step.depth > 0)
+        is_drafting = step.depth > 0 and (step.drafted > 0 or drafting > NOTICED * plain)
+        self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=is_drafting)
         self._watch.see(round.rows, self.cost.correction(round.rows), drafted=step.drafted > 0)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         self._pay(step, round)
