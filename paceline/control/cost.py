@@ -1,7 +1,9 @@
 """What a forward of the target with M rows takes on this machine: measured once, corrected while it runs.
 
 Knows rows and seconds only. Between the measured points seconds are interpolated, beyond them extended; what rounds
-really take corrects them point by point with medians, so that one disturbed round means nothing.
+really take corrects them point by point with medians, so that one disturbed round means nothing. What disturbed the
+measurement can only have added to it, and a point that looks dear is not tried: one a little above the line between
+its neighbours is taken to be on it until it is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from paceline.control.numbers import median
 from paceline.types import Json, Probabilities
 
 WINDOW = 9  # observations a correction is the median of
+NEVER = -(2**62)  # when a point was last seen that never was
+DISTURBED = 1.3  # times what its neighbours say: more than that is no disturbance but a step
 RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
 STALE = 512  # observations after which half of what it says of its own is forgotten
 JUMP = math.log(3)  # the most that one observation may differ
@@ -38,13 +42,15 @@ class CostTable:
             raise ValueError(f"a cost table needs rows from 1 on and seconds above 0, got {dict(measured)}")
         self.rows = np.array([rows for rows, _ in points])
         self.base = rising([seconds for _, seconds in points])
+        straight = hull(self.rows, self.base)
+        self._hoped = np.where(self.base < DISTURBED * straight, straight, self.base)
         self._knots = self.rows.tolist()
         self._shifts = [0.0] * len(points)  # the medians of what was seen
         # log(observed / measured); the measurement counts as three observations
         self._seen = [deque([0.0, 0.0, 0.0], maxlen=WINDOW) for _ in points]
-        self._when = [-RECENT - 1] * len(points)
+        self._when = [NEVER] * len(points)
         self._count = self._off = 0
-        self._now: Probabilities | None = self.base
+        self._now: Probabilities | None = self._hoped
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
@@ -136,7 +142,7 @@ class CostTable:
 
     def _expire(self, knot: int) -> None:
         """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
-        if self._count - self._when[knot] > STALE:
+        if NEVER < self._when[knot] < self._count - STALE:
             shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
             self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
             self._seen[knot].clear()
@@ -146,11 +152,25 @@ class CostTable:
         return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]
 
     def _corrected(self) -> Probabilities:
-        return np.asarray(np.maximum.accumulate(self.base * np.exp(self._shifts)))
+        base = np.where(np.array(self._when) == NEVER, self._hoped, self.base)
+        return np.asarray(np.maximum.accumulate(base * np.exp(self._shifts)))
 
 
 def _closest(knot: int, others: Sequence[int]) -> int:
     return min(others, key=lambda other: abs(other - knot))
+
+
+def hull(rows: np.ndarray, seconds: Probabilities) -> Probabilities:
+    """Return float64 [n]: the greatest convex curve that is nowhere above the points."""
+    kept = list[int]()
+    for i in range(len(rows)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (seconds[b] - seconds[a]) * (rows[i] - rows[a]) < (seconds[i] - seconds[a]) * (rows[b] - rows[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.asarray(np.interp(rows, rows[kept], seconds[kept]))
 
 
 def rising(values: Sequence[float]) -> Probabilities:
