@@ -19,7 +19,6 @@ from paceline.control.numbers import median
 from paceline.types import Json, Probabilities
 
 WINDOW = 9  # observations a correction is the median of
-NEVER = -(2**62)  # when a point was last seen that never was
 DISTURBED = 1.3  # times what its neighbours say: more than that is no disturbance but a step
 RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
 STALE = 512  # observations after which half of what it says of its own is forgotten
@@ -43,14 +42,14 @@ class CostTable:
         self.rows = np.array([rows for rows, _ in points])
         self.base = rising([seconds for _, seconds in points])
         straight = hull(self.rows, self.base)
-        self._hoped = np.where(self.base < DISTURBED * straight, straight, self.base)
+        hopes = np.log(np.where(self.base < DISTURBED * straight, straight / self.base, 1.0)).tolist()
         self._knots = self.rows.tolist()
-        self._shifts = [0.0] * len(points)  # the medians of what was seen
+        self._shifts = list(hopes)  # the medians of what was seen
         # log(observed / measured); the measurement counts as three observations
-        self._seen = [deque([0.0, 0.0, 0.0], maxlen=WINDOW) for _ in points]
-        self._when = [NEVER] * len(points)
+        self._seen = [deque([hope] * 3, maxlen=WINDOW) for hope in hopes]
+        self._when = [-RECENT - 1] * len(points)
         self._count = self._off = 0
-        self._now: Probabilities | None = self._hoped
+        self._now: Probabilities | None = None
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
@@ -142,7 +141,7 @@ class CostTable:
 
     def _expire(self, knot: int) -> None:
         """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
-        if NEVER < self._when[knot] < self._count - STALE:
+        if self._count - self._when[knot] > STALE:
             shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
             self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
             self._seen[knot].clear()
@@ -152,8 +151,7 @@ class CostTable:
         return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]
 
     def _corrected(self) -> Probabilities:
-        base = np.where(np.array(self._when) == NEVER, self._hoped, self.base)
-        return np.asarray(np.maximum.accumulate(base * np.exp(self._shifts)))
+        return np.asarray(np.maximum.accumulate(self.base * np.exp(self._shifts)))
 
 
 def _closest(knot: int, others: Sequence[int]) -> int:

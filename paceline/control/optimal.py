@@ -87,6 +87,7 @@ class OptimalController:
         self._leanings = Leanings()
         self._debts = Debts()
         self._unread: Mapping[str, Sequence[int]] = {}
+        self._is_weighed = False  # whether all those in use weigh their guesses
         self._tries: dict[str, int] = {}  # left for the latest text, by source
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
@@ -126,7 +127,7 @@ class OptimalController:
             return [NOTHING] * count
         texts = {(view.id, view.prediction is not None) for view in views}
         self._unheard += 1
-        if texts - self._heard:
+        if not texts & self._heard:  # with arrivals beside others it would never end
             self._tries = dict.fromkeys(self._beliefs, TRIES)
             self._ledger.resume()
         if texts - self._heard or self._unheard >= HEARD:
@@ -142,6 +143,7 @@ class OptimalController:
         if not is_settled:
             self._decide(views)
         clock = self._clock
+        self._is_weighed = all(b.name in self._weighing for b in self._beliefs.values() if self._is_used(b))
         depths = [max(each) for each in zip(*map(self._depths, self._beliefs.values()), strict=True)]
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
@@ -204,9 +206,9 @@ class OptimalController:
         return self._decided < HOLDS
 
     def _depths(self, belief: Belief) -> list[int]:
-        """Return how deep a source may go for each sequence."""
+        """Return how deep a source may go for each sequence: a budget has one depth for all."""
         lengths = self._lengths[belief.name]
-        if belief.name not in self._weighing:
+        if not self._is_weighed:
             return lengths
         return [max(length, min(belief.start, self._most)) if length else 0 for length in lengths]
 
@@ -294,17 +296,17 @@ class OptimalController:
         """Let one source that does not pay guess a little for one sequence, if enough is saved for it."""
         first = self._turn % len(waiting)
         order = [*waiting[first:], *waiting[:first]]
-        name = next((name for name in order if self._is_affordable(name)), None)
-        if name is None:
-            self._wanted = self._probes[order[0]][1]
-            return
+        name = next((name for name in order if self._probes[name][2]), order[0])  # only what is free overtakes
         depth, added, is_free = self._probes[name]
+        if self._allowance.seconds < added and not is_free:
+            self._wanted = added
+            return
         belief, unread = self._beliefs[name], self._unread.get(name) or [0] * len(views)
         i = max(range(len(views)), key=lambda i: (self._leanings.leaning(belief, views[i].id), -unread[i]))
         self._wanted = added + self._debts.seconds(name, unread[i], step=belief.step_seconds, cost=self.cost)
-        is_free = is_free and self._wanted < UNTRIED * clock.plain
         if is_free:
-            self._tries[name] -= 1
+            is_free = self._wanted < UNTRIED * clock.plain
+            self._tries[name] = self._tries[name] - 1 if is_free else 0
             self._decided = HOLDS
         if self._allowance.seconds < self._wanted and not is_free:
             self._cheapest = self._wanted
@@ -316,10 +318,6 @@ class OptimalController:
             budgets[i] = replace(budget, step={other: price for other, price in budget.step.items() if other != name})
         else:
             budgets[i] = Budget(depth, depth, None, {other: math.inf for other in self._beliefs if other != name})
-
-    def _is_affordable(self, name: str) -> bool:
-        _, added, is_free = self._probes[name]
-        return is_free or added <= self._allowance.seconds
 
     def _plan_probe(self, belief: Belief, clock: Clock) -> tuple[int, float, bool]:
         """Return the least depth that pays if the source is very good, its seconds, and whether a first try is due."""

@@ -284,7 +284,8 @@ def test_who_weighs_guesses_goes_deeper_than_pays_on_average_where_it_is_sure():
     assert "about" in reason
     bound, reason = play([])
     assert "about" not in reason, reason
-    assert np.mean(free) >= np.mean(bound)
+    assert max(bound) < 8, "or the average says as much"
+    assert np.mean(free) > np.mean(bound)
 
 
 def test_the_reason_carries_the_numbers():
