@@ -1,7 +1,8 @@
 """Whether speculation earns its keep: what the same tokens would have taken without it, against what they took.
 
 Two sums of both that forget: one of predicted seconds, steady enough to set prices by, and one of real seconds of
-rounds that drafted, which notices when something costs time that no prediction knows of.
+rounds that drafted, which notices when something costs time that no prediction knows of, unless predictions promise so
+much that a third more is no loss.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ START = 8  # rounds that are taken to have gone before, at the speed believed in
 MEMORY = 0.98  # of the past's weight with each round
 ENOUGH = 32  # drafting rounds before real seconds are judged
 LOSING = 1.03  # times plain: from here on it loses
-SKEWED = 1.3  # times predicted: what a round counts at most when that is judged, for disturbances only ever add;
-# so a loss is noticed only where predictions promised less than a quarter
+SKEWED = 1.3  # times predicted: what a round counts at most then, for disturbances only ever add
 PAUSE = 64  # rounds without, the first time; twice as many each time after
 LONGEST = 6  # doublings
 OUTLIER = 3.0  # times predicted: what a disturbed round counts at most

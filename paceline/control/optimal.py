@@ -3,7 +3,8 @@
 Knows what forwards take (`CostTable`), how often each source is right at each depth and what a step of it takes
 (`Belief`), and for which sequences more or less often (`Leanings`). Every round it works out the long-run rate R to be
 had and prices rows and steps at R (threshold stopping: SpecDec++ 2405.19715; the whole batch: SmartSpec 2406.14066). A
-source that does not pay is left out before it runs, and tried again now and then, in a hundredth of the time at most.
+source that does not pay is left out before it runs, and tried again: a few times for each new text if it takes time,
+and now and then in a hundredth of the time at most.
 """
 
 from __future__ import annotations
@@ -87,7 +88,6 @@ class OptimalController:
         self._leanings = Leanings()
         self._debts = Debts()
         self._unread: Mapping[str, Sequence[int]] = {}
-        self._is_weighed = False  # whether all those in use weigh their guesses
         self._tries: dict[str, int] = {}  # left for the latest text, by source
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
@@ -143,8 +143,7 @@ class OptimalController:
         if not is_settled:
             self._decide(views)
         clock = self._clock
-        self._is_weighed = all(b.name in self._weighing for b in self._beliefs.values() if self._is_used(b))
-        depths = [max(each) for each in zip(*map(self._depths, self._beliefs.values()), strict=True)]
+        depths = self._depths()
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
@@ -205,12 +204,16 @@ class OptimalController:
             return self._decided < (1 if self._has_young_news else HOLDS_ON)
         return self._decided < HOLDS
 
-    def _depths(self, belief: Belief) -> list[int]:
-        """Return how deep a source may go for each sequence: a budget has one depth for all."""
-        lengths = self._lengths[belief.name]
-        if not self._is_weighed:
-            return lengths
-        return [max(length, min(belief.start, self._most)) if length else 0 for length in lengths]
+    def _depths(self) -> list[int]:
+        """Return how deep each sequence may go: as far as pays on average, or farther if all in use weigh guesses."""
+        used = [belief for belief in self._beliefs.values() if self._is_used(belief)]
+        is_weighed = all(belief.name in self._weighing for belief in used)
+        depths = [0] * len(self._sequences)
+        for belief in used:
+            free = min(belief.start, self._most) if is_weighed else 0
+            for i, length in enumerate(self._lengths[belief.name]):
+                depths[i] = max(depths[i], length, free if length else 0)
+        return depths
 
     def _is_used(self, belief: Belief) -> bool:
         return any(self._lengths.get(belief.name, ()))
