@@ -15,6 +15,9 @@ import numpy as np
 
 from paceline.types import Probabilities
 
+TILTED = 2.0  # guesses right, and as many wrong, that a text is taken to have begun with
+TILT_DECAY = 0.97  # of a guess's weight for its text with each that follows it
+
 
 class Record(Protocol):
     """Counts that are worth keeping from one run to the next. Both are float64 [2, n]: right, and put to the test."""
@@ -93,3 +96,27 @@ class Acceptance:
         right, tested = bounded(counts, most).tolist()
         self._kept = list(map(add, self._kept, right))
         self._tested = list(map(add, self._tested, tested))
+
+
+class Tilt:
+    """How much more often guesses are right in one text than guesses of their kinds usually are, as a ratio of odds.
+
+    A kind was tried in many texts and needs many guesses to change its mind; that a text is copied, or is not, all of
+    them together tell within a few.
+    """
+
+    def __init__(self) -> None:
+        self._right = self._expected = self._tested = 0.0
+
+    def observe(self, expected: float, *, kept: bool) -> None:
+        """Count a guess whose parent was accepted; `expected` is how often its kind is right."""
+        self._right = TILT_DECAY * self._right + kept
+        self._expected = TILT_DECAY * self._expected + expected
+        self._tested = TILT_DECAY * self._tested + 1
+
+    def moved(self, rates: Probabilities) -> Probabilities:
+        """Return float64 [n]: rates of kinds as they are in this text, between 0 and 1."""
+        odds = (self._right + TILTED) / (self._tested - self._right + TILTED)
+        usual = (self._expected + TILTED) / (self._tested - self._expected + TILTED)
+        right = rates * (odds / usual)
+        return np.asarray(right / (right + 1 - rates))

@@ -20,7 +20,7 @@ from paceline.control.plan import Clock, best_rate
 from paceline.types import LAG, Probabilities, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
-EVEN = 8.0  # tokens of a new text that are taken to have gone before it, half of them copied
+BEFORE, COPIED = 8.0, 6.0  # tokens that are taken to have gone before a new text, and how many of them were copied
 MARGIN = 1.5  # times what reading takes must be saved, for that is certain and the rest of the reply is not
 MEASURED = 32  # tokens read at once, from which on they tell what reading takes
 ROWS = 16  # of the target's whose seconds say what reading takes, before anything was read
@@ -75,7 +75,7 @@ class Debts:
         """Return how many tokens a reply is taken to have left that nobody copies; `may_copy` if there is who might."""
         said = len(view.tokens) - view.prompt_length
         left = min(max(self._usual - said, said), max(view.params.max_tokens - said, 0))
-        return left * (1 - (EVEN / 2 + self._copied.get(view.id, 0)) / (EVEN + said)) if may_copy else left
+        return left * (1 - (COPIED + self._copied.get(view.id, 0)) / (BEFORE + said)) if may_copy else left
 
     def spare(
         self,

@@ -134,18 +134,18 @@ class MixDrafter:
         return {m: prospects(drafts, self._expected[m].rates(hope=1.0)[:most], budget.nodes) for m in wanted}
 
     def _fair(self, view: View, budget: Budget, likely: Mapping[int, Probabilities]) -> Budget:
-        """Lower prices to what this round can earn at best.
+        """Set prices, which are those of the long run, by what this round can earn.
 
-        They are those of the long run, which other rounds may have made; at prices that no choice of this one earns,
-        drafting nothing would seem best merely because it is over soonest.
+        Where no choice earns them, drafting nothing would seem best merely because it is over soonest: they fall. Where
+        a copy earns more they rise to that, for what it is not asked for now it brings as cheaply in the next round.
         """
         if budget.price is None or not budget.plain:
             return budget
+        drafts = list(self._proposed[view.id].drafts.values())
+        copied = best_pace(prospects(drafts, np.zeros(0), budget.nodes), 0.0, budget)
         paces = [best_pace(table, _price(self.members[m], budget), budget) for m, table in likely.items()]
-        if not paces:
-            drafts = list(self._proposed[view.id].drafts.values())
-            paces = [best_pace(prospects(drafts, np.zeros(0), budget.nodes), 0.0, budget)]
-        return budget.scaled(max(paces)) if max(paces) < 1 else budget
+        best = max(copied, *paces) if paces else copied
+        return budget if copied <= 1 <= best else budget.scaled(max(copied, min(best, 1.0)))
 
     def _pays(self, m: int, table: Probabilities, budget: Budget) -> bool:
         """Whether a member that takes time is likely to add more than its steps cost."""

@@ -12,14 +12,14 @@ import logging
 import weakref
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
+from paceline.control.acceptance import Acceptance, Tilt
 from paceline.draft.base import Setting, empty_draft, register
 from paceline.draft.corpus import Corpus
 from paceline.draft.judge import judged, paying
@@ -41,6 +41,8 @@ class _State:
     automaton: Any
     tree: TokenTree | None = None  # the latest proposal, before anything pruned it
     kinds: Ints | None = None
+    usual: Probabilities | None = None  # how often each kind was right, and what this text makes of it
+    tilt: Tilt = field(default_factory=Tilt)
     view: View | None = None  # as of the latest round, and what that round committed
     committed: Ints | None = None
 
@@ -88,9 +90,11 @@ class SuffixDrafter:
         state = self._states.get(view.id)
         if state is None:
             return
-        if state.tree is not None and state.kinds is not None:
+        if state.tree is not None and state.kinds is not None and state.usual is not None:
             for node, is_right in judged(state.tree, verified.tokens.tolist()):
-                self._acceptance.observe(state.kinds[node], kept=is_right)
+                kind = int(state.kinds[node])
+                self._acceptance.observe(kind, kept=is_right)
+                state.tilt.observe(float(state.usual[kind]), kept=is_right)
         state.automaton.extend(verified.tokens)
         state.tree, state.view, state.committed = None, view, verified.tokens
 
@@ -115,9 +119,10 @@ class SuffixDrafter:
         state.tree = None
         if min(budget.nodes, budget.depth) <= 0:
             return empty_draft(view)
+        state.usual = self._acceptance.rates()
         (tokens, parents, kinds), (rates, values) = state.automaton.grow(
             [] if self.corpus is None else self.corpus.automata,
-            self._acceptance.rates(),
+            state.tilt.moved(state.usual),
             budget.nodes,
             budget.depth,
             self._is_chain,

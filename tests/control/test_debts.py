@@ -7,7 +7,7 @@ import pytest
 from simulated import PLAIN, Simulated, Source, flat, linear
 
 from paceline.control.cost import CostTable
-from paceline.control.debts import EVEN, USUAL, Debts
+from paceline.control.debts import BEFORE, COPIED, USUAL, Debts
 from paceline.control.optimal import OptimalController
 from paceline.types import Load, SamplingParams, Spent, View
 
@@ -20,8 +20,8 @@ def view_of(prompt, said=0, *, most=256, name=1):
 
 
 def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
-    debts, all_new = Debts(), lambda said: (EVEN / 2 + said) / (EVEN + said)
-    assert debts.to_come(view_of(10)) == USUAL / 2, "half of a new text is taken to be copied"
+    debts, all_new = Debts(), lambda said: 1 - (COPIED / (BEFORE + said))
+    assert debts.to_come(view_of(10)) == USUAL / 4, "most of a new text is taken to be copied"
     assert debts.to_come(view_of(10), may_copy=False) == USUAL
     assert debts.to_come(view_of(10, 28)) == pytest.approx((USUAL - 28) * all_new(28))
     assert debts.to_come(view_of(10, 300, most=4000)) == pytest.approx(300 * all_new(300))
@@ -31,7 +31,7 @@ def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_long
         debts.observe(name, 0, 0)
         debts.observe(name, 8, 0)
         debts.observe(name, 12, 0)
-    assert debts.to_come(view_of(10)) == pytest.approx(10, abs=1)
+    assert debts.to_come(view_of(10), may_copy=False) == pytest.approx(20, abs=2)
 
 
 def test_what_is_copied_a_draft_model_need_not_guess():
@@ -39,9 +39,19 @@ def test_what_is_copied_a_draft_model_need_not_guess():
     for said in (0, 40, 80):
         debts.follow([view_of(10, said)])
         debts.observe(1, 40, 36)
-    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120 * (1 - (EVEN / 2 + 108) / (EVEN + 120)))
+    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120 * (1 - (COPIED + 108) / (BEFORE + 120)))
     debts.follow([])
     assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120, rel=0.1), "another text"
+
+
+def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobody_does():
+    debts, found = Debts(), []
+    for said in range(0, 24, 4):
+        debts.follow([view_of(400, said, most=128)])
+        found.append(debts.to_come(view_of(400, said, most=128)))
+        debts.observe(1, 4, 0)
+    assert found[0] < 0.5 * max(found)
+    assert found[:4] == sorted(found[:4])
 
 
 # ---- what reading takes

@@ -7,6 +7,7 @@ import pytest
 from views import outcome
 
 from paceline.config import LLMConfig
+from paceline.control.acceptance import Tilt
 from paceline.draft.base import Loaded, Setting, lookup
 from paceline.draft.corpus import Corpus
 from paceline.draft.grow import prune
@@ -99,9 +100,27 @@ def test_confidence_follows_what_was_kept():
     assert estimates[0] < 0.1 < 0.9 < estimates[4] <= 1
 
 
+def test_a_text_that_goes_its_own_way_is_believed_less_than_others_and_another_starts_afresh():
+    text, drafter = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], SuffixDrafter()
+    for name in range(20):  # kinds that are right in most texts
+        draft = guess(drafter, text, name=name)
+        drafter.observe(view(text, name), draft, outcome(draft, 4 if name % 4 else 0))
+        drafter.release(name)
+    usual = float(guess(drafter, text, name=50).guess[1])
+    said = []
+    for _ in range(6):
+        draft = guess(drafter, text, name=50)
+        said.append(float(draft.guess[1]))
+        drafter.observe(view(text, 50), draft, outcome(draft, 0))
+    assert (np.diff(said) < 0).all(), said
+    alone = float(drafter._acceptance.rates().max())
+    assert said[-1] < 0.5 * usual, "the text speaks louder than its kinds' record"
+    assert usual / 2 < float(guess(drafter, text, name=51).guess[1]) <= alone
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_after_any_schedule_it_guesses_as_a_fresh_one(seed):
-    """Accepts, stops, cancels and rewritten texts; what was learned of kinds is put aside."""
+    """Accepts, stops, cancels and rewritten texts; what was learned of kinds and of the text is put aside."""
     chance = np.random.default_rng(seed)
     drafter = SuffixDrafter()
     texts = {name: chance.integers(4, size=30).tolist() for name in range(3)}
@@ -113,6 +132,7 @@ def test_after_any_schedule_it_guesses_as_a_fresh_one(seed):
             coming = [*draft.tree.tokens[draft.tree.path(draft.drafted)].tolist(), *coming]
         verified = committed(draft, coming)
         drafter.observe(view(texts[name], name), draft, verified)
+        drafter._states[name].tilt = Tilt()
         texts[name] += verified.tokens.tolist()
         if chance.random() < 0.15:
             drafter.release(name)

@@ -127,6 +127,17 @@ def test_prices_that_no_choice_earns_do_not_keep_anybody_from_guessing():
     assert not hopeless.asked
 
 
+def test_a_copy_is_not_made_longer_than_earns_most_for_it_goes_on_in_the_next_round():
+    """One of nine in ten: five guesses make the most of their time; at plain speed's price, eight pay as well."""
+    price = 0.3 * np.arange(9.0)
+    for plain, drafted in ((1.0, 5), (0.0, 8)):
+        (draft,) = MixDrafter([Copy([1] * 8, 0.9)]).propose([view_at(5)], [Budget(8, 8, price, {}, plain)])
+        assert draft.drafted == drafted
+    slow = Slow([1] * 8)  # what a model says of this round says nothing of the next one
+    (draft,) = MixDrafter([slow]).propose([view_at(5)], [Budget(8, 8, 0.05 * np.arange(9.0), {"slow": 0.01}, 1.0)])
+    assert draft.drafted == 8
+
+
 def test_who_is_never_right_is_no_longer_asked():
     slow = Slow([1, 2, 3, 4])
     mix = MixDrafter([slow])
