@@ -41,9 +41,13 @@ def plan(
         ),
     ] = None,
     draft: Annotated[
-        str,
-        typer.Option(help="The draft: a model as for --target, or `free` for look-up in the text.", metavar="MODEL"),
-    ] = "1b",
+        str | None,
+        typer.Option(
+            help="The draft: a model as for --target, or `free` for look-up in the text; 1b if not given.",
+            metavar="MODEL",
+            show_default=False,
+        ),
+    ] = None,
     hardware: Annotated[
         str | None,
         typer.Option(
@@ -59,11 +63,22 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    context: Annotated[int, typer.Option(help="Tokens in a sequence.", metavar="N", min=1)] = 1024,
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens in a sequence; 1024 if not given.", metavar="N", min=1, show_default=False),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Sequences at once.", metavar="B", min=1, max=65536)] = 1,
     bits: Annotated[
-        float, typer.Option(help="Bits a weight of the target.", metavar="N", min=1, max=32, callback=finite)
-    ] = 16.0,
+        float | None,
+        typer.Option(
+            help="Bits a weight of the target; 16 if not given.",
+            metavar="N",
+            min=1,
+            max=32,
+            callback=finite,
+            show_default=False,
+        ),
+    ] = None,
     draft_bits: Annotated[
         float | None,
         typer.Option(
@@ -98,7 +113,7 @@ def plan(
         Path | None,
         typer.Option(
             "--from",
-            help="A doctor's JSON: measured times and acceptance instead.",
+            help="A doctor's JSON: measured times and acceptance instead of models and a machine.",
             metavar="FILE",
             show_default=False,
         ),
@@ -178,10 +193,10 @@ def show(found: dict[str, Any], title: str) -> None:
 
 def _memory(found: dict[str, Any]) -> str:
     memory = found["memory"]
-    fits = "" if found["measured"] else ", fits" if memory["fits"] else ", [red]does not fit[/red]"
+    fits = "fits" if memory["fits"] else "[red]does not fit[/red]"
     kv = memory["target_kv"] + memory["draft_kv"]
     return (
-        f"memory {memory['total'] / 1e9:.1f} GB{fits}: target {memory['target_weights'] / 1e9:.1f}, "
+        f"memory {memory['total'] / 1e9:.1f} GB, {fits}: target {memory['target_weights'] / 1e9:.1f}, "
         f"draft {memory['draft_weights'] / 1e9:.1f}, keys and values {kv / 1e9:.2f}"
     )
 

@@ -13,19 +13,19 @@ from paceline.plan.names import check_pair, hardware_of, shape_of
 from paceline.plan.roofline import Run
 from paceline.plan.shapes import SOURCES
 
-TARGET, DRAFT, HARDWARE, ACCEPTANCE = "8b", "1b", "a100", 0.75
+TARGET, DRAFT, HARDWARE, ACCEPTANCE, CONTEXT, BITS = "8b", "1b", "a100", 0.75, 1024, 16.0
 FREE = "free"  # a draft that costs nothing: look-up in the text
 
 
 def run_plan(
     target: str | None = None,
-    draft: str = DRAFT,
+    draft: str | None = None,
     *,
     hardware: str | None = None,
     acceptance: float | Sequence[float] | None = None,
-    context: int = 1024,
+    context: int | None = None,
     batch: int = 1,
-    bits: float = 16.0,
+    bits: float | None = None,
     draft_bits: float | None = None,
     measured: str | Path | None = None,
     cost: float | None = None,
@@ -35,21 +35,24 @@ def run_plan(
 
     Args:
         target: a known model or a model file; "8b" if not given.
-        draft: the same, or "free".
+        draft: the same, or "free"; "1b" if not given.
         hardware: a known machine; "a100" if not given.
         acceptance: odds that a guess is right, or those by depth.
-        bits, draft_bits: of a weight.
-        measured: a doctor's JSON, whose times and acceptance go before data sheets.
+        context: tokens in a sequence; 1024 if not given.
+        bits, draft_bits: of a weight; 16 if not given, and the target's.
+        measured: a doctor's JSON, whose times and acceptance stand for models and machine: none may be named as well.
         cost: plain tokens that a draft step takes; goes before everything else, like `v`.
         v: v(M) at some M, the time of checking M tokens in plain tokens.
 
     Raises:
-        UsageError: a name is not known, or a number cannot be meant.
+        UsageError: a name is not known, a number cannot be meant, or two settings exclude each other.
     """
-    if measured and hardware is not None:
-        raise UsageError(
-            "--hardware goes by a data sheet, and --from has measured times of a machine", hint="drop one of the two"
+    if measured:
+        _check_measured(
+            target=target, draft=draft, hardware=hardware, context=context, bits=bits, draft_bits=draft_bits
         )
+    draft, context = DRAFT if draft is None else draft, CONTEXT if context is None else context
+    bits = BITS if bits is None else bits
     data = read_doctor(Path(measured)) if measured else {}
     given = None if acceptance is None else _odds(acceptance)
     odds = given or [float(value) for value in data.get("acceptance") or ()] or [ACCEPTANCE]
@@ -74,12 +77,20 @@ def run_plan(
         "v_is": "given" if points else "measured" if data else "computed",
         **forecast(Plan(target_run, draft_run, odds, batch, data, cost, points)),
     }
-    if data:
-        found |= {"hardware": None, "hardware_source": None}
-    if data and target is None:  # nobody said whose memory
-        found |= dict.fromkeys(("target", "draft", "memory", "pair"))
-        found["sources"] = {}
+    if data:  # nobody said of whom, and whose memory
+        unknown = ("target", "draft", "hardware", "hardware_source", "context", "bits", "memory", "pair")
+        found |= {**dict.fromkeys(unknown), "sources": {}}
     return found
+
+
+def _check_measured(**given: object) -> None:
+    """Refuse what only a forecast by data sheets reads."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for data sheets, and --from has measured times, got `{value}`",
+                hint="drop one of the two",
+            )
 
 
 def _odds(acceptance: float | Sequence[float]) -> list[float]:

@@ -66,9 +66,8 @@ def test_measurements_replace_data_sheets(tmp_path, capsys):
 def test_what_is_given_goes_before_what_was_measured_and_is_said(tmp_path, capsys):
     file = tmp_path / "doctor.json"
     file.write_text(json.dumps(DOCTOR))
-    found = plan_json("--from", str(file), "--acceptance", "0.5", "--target", "7b", capsys=capsys)
+    found = plan_json("--from", str(file), "--acceptance", "0.5", capsys=capsys)
     assert (found["acceptance"], found["acceptance_is"]) == ([0.5], "given")
-    assert None not in (found["target"], found["memory"])
     for arguments, said in (([], "0.8, 0.75, 0.7 as measured"), (["--acceptance", "0.5"], "acceptance 0.5 as given")):
         assert run(["plan", "--from", str(file), *arguments]) == 0
         shown = capsys.readouterr().out
@@ -76,8 +75,19 @@ def test_what_is_given_goes_before_what_was_measured_and_is_said(tmp_path, capsy
         assert "memory" not in shown
     file.write_text(json.dumps({"measured": {**DOCTOR["measured"], "acceptance": []}}))
     assert plan_json("--from", str(file), capsys=capsys)["acceptance_is"] == "assumed"
-    assert run(["plan", "--from", str(file), "--hardware", "4090"]) == 2
-    assert "drop one of the two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [
+    ("--target", "7b"), ("--draft", "free"), ("--hardware", "4090"), ("--context", "1024"), ("--bits", "16"),
+    ("--draft-bits", "4"),
+])  # fmt: skip
+def test_models_and_machines_are_refused_beside_measured_times(option, value, tmp_path, capsys):
+    file = tmp_path / "doctor.json"
+    file.write_text(json.dumps(DOCTOR))
+    assert run(["plan", "--from", str(file), option, value]) == 2
+    said = capsys.readouterr().err
+    assert f"{option} is for data sheets" in said
+    assert "drop one of the two" in said
 
 
 def test_batches_make_it_worth_less_once_arithmetic_binds():
