@@ -71,7 +71,7 @@ def plan(
     bits: Annotated[
         float | None,
         typer.Option(
-            help="Bits a weight of the target; 16 if not given.",
+            help="Bits a weight of the target; a model file's own if not given, else 16.",
             metavar="N",
             min=1,
             max=32,
@@ -82,7 +82,7 @@ def plan(
     draft_bits: Annotated[
         float | None,
         typer.Option(
-            help="Bits a weight of the draft; the target's if not given.",
+            help="Bits a weight of the draft; a model file's own if not given, else the target's.",
             metavar="N",
             min=1,
             max=32,
@@ -195,10 +195,11 @@ def _memory(found: dict[str, Any]) -> str:
     memory = found["memory"]
     fits = "fits" if memory["fits"] else "[red]does not fit[/red]"
     kv = memory["target_kv"] + memory["draft_kv"]
-    return (
-        f"memory {memory['total'] / 1e9:.1f} GB, {fits}: target {memory['target_weights'] / 1e9:.1f}, "
-        f"draft {memory['draft_weights'] / 1e9:.1f}, keys and values {kv / 1e9:.2f}"
-    )
+    sizes = [f"{name} {memory[f'{name}_weights'] / 1e9:.1f}" for name in ("target", "draft")]
+    sizes[0] += f" at {found['bits']:.3g} bits"
+    if found["draft_bits"]:
+        sizes[1] += f" at {found['draft_bits']:.3g} bits"
+    return f"memory {memory['total'] / 1e9:.1f} GB, {fits}: {', '.join(sizes)}, keys and values {kv / 1e9:.2f}"
 
 
 def _lengths(found: dict[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +24,8 @@ def hardware_of(name: str) -> Hardware:
     return _known("hardware", name, HARDWARE)
 
 
-def shape_of(name: str) -> Shape:
-    """Return a known model's shape, or that of a model file on this disk, whose weights are not read.
+def shape_of(name: str) -> tuple[Shape, float | None]:
+    """Return a known model's shape, or that of a model file on this disk and its bits a weight; no weight is read.
 
     Raises:
         UsageError: no known model and no file goes by that name.
@@ -32,11 +33,11 @@ def shape_of(name: str) -> Shape:
     key = name.lower()
     key = ALIASES.get(key, key)
     if key in SHAPES:
-        return SHAPES[key]
+        return SHAPES[key], None
     path = Path(name).expanduser()
     if path.exists():
         return _shape_in(path)
-    return _known("model", key, SHAPES)
+    return _known("model", key, SHAPES), None
 
 
 def check_pair(target: Shape, draft: Shape) -> dict[str, Any]:
@@ -54,16 +55,19 @@ def check_pair(target: Shape, draft: Shape) -> dict[str, Any]:
     return {"target": target.name, "draft": draft.name, "same": same, "instead": instead, "note": note}
 
 
-def _shape_in(path: Path) -> Shape:
+def _shape_in(path: Path) -> tuple[Shape, float]:
     from paceline.model.files import open_model
+    from paceline.model.names import shapes_of
 
     file = open_model(path)
     try:
-        spec = file.spec
+        spec, shapes = file.spec, shapes_of(file.spec)
+        weight_bytes = sum(tensor.nbytes for name in shapes if (tensor := file.tensor(name)) is not None)
     finally:
         file.close()
     heads = (spec.heads, spec.kv_heads)
-    return Shape(path.stem, spec.layers, spec.width, spec.ffn_width, heads, spec.head_dim, spec.vocab, spec.tied)
+    shape = Shape(path.stem, spec.layers, spec.width, spec.ffn_width, heads, spec.head_dim, spec.vocab, spec.tied)
+    return shape, 8 * weight_bytes / sum(math.prod(dimensions) for dimensions in shapes.values())
 
 
 def _known(kind: str, name: str, table: Mapping[str, T]) -> T:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.plan.forecast import Json, Plan, forecast, read_doctor
+from paceline.plan.hardware import Hardware
 from paceline.plan.names import check_pair, hardware_of, shape_of
 from paceline.plan.roofline import Run
 from paceline.plan.shapes import SOURCES
@@ -39,7 +40,7 @@ def run_plan(
         hardware: a known machine; "a100" if not given.
         acceptance: odds that a guess is right, or those by depth.
         context: tokens in a sequence; 1024 if not given.
-        bits, draft_bits: of a weight; 16 if not given, and the target's.
+        bits, draft_bits: of a weight. If not given, what a model file has; else 16, and for the draft the target's.
         measured: a doctor's JSON, whose times and acceptance stand for models and machine: none may be named as well.
         cost: plain tokens that a draft step takes; goes before everything else, like `v`.
         v: v(M) at some M, the time of checking M tokens in plain tokens.
@@ -52,13 +53,12 @@ def run_plan(
             target=target, draft=draft, hardware=hardware, context=context, bits=bits, draft_bits=draft_bits
         )
     draft, context = DRAFT if draft is None else draft, CONTEXT if context is None else context
-    bits = BITS if bits is None else bits
     data = read_doctor(Path(measured)) if measured else {}
     given = None if acceptance is None else _odds(acceptance)
     odds = given or [float(value) for value in data.get("acceptance") or ()] or [ACCEPTANCE]
     machine = hardware_of(hardware or HARDWARE)
-    target_run = Run(shape_of(target or TARGET), machine, bits, context)
-    draft_run = None if draft == FREE else Run(shape_of(draft), machine, draft_bits or bits, context)
+    target_run = _run(TARGET if target is None else target, machine, context, bits, BITS)
+    draft_run = None if draft == FREE else _run(draft, machine, context, draft_bits, target_run.bits)
     points = [] if v is None else _points(v)
     if cost is not None:
         _check_cost(cost, draft)
@@ -71,16 +71,23 @@ def run_plan(
         "pair": check_pair(target_run.shape, draft_run.shape) if draft_run else None,
         "context": context,
         "batch": batch,
-        "bits": bits,
+        "bits": target_run.bits,
+        "draft_bits": draft_run.bits if draft_run else None,
         "acceptance_is": "given" if given else "measured" if data.get("acceptance") else "assumed",
         "cost_is": "given" if cost is not None else "measured" if data else "computed",
         "v_is": "given" if points else "measured" if data else "computed",
         **forecast(Plan(target_run, draft_run, odds, batch, data, cost, points)),
     }
     if data:  # nobody said of whom, and whose memory
-        unknown = ("target", "draft", "hardware", "hardware_source", "context", "bits", "memory", "pair")
+        unknown = ("target", "draft", "hardware", "hardware_source", "context", "bits", "draft_bits", "memory", "pair")
         found |= {**dict.fromkeys(unknown), "sources": {}}
     return found
+
+
+def _run(name: str, machine: Hardware, context: int, bits: float | None, usual: float) -> Run:
+    """Return a model on a machine; bits that nobody gave are the file's or the usual ones."""
+    shape, stored = shape_of(name)
+    return Run(shape, machine, next(value for value in (bits, stored, usual) if value is not None), context)
 
 
 def _check_measured(**given: object) -> None:

@@ -143,14 +143,22 @@ def test_bytes_that_are_no_text_are_no_doctors_file(tmp_path):
 
 def test_names_and_aliases_resolve():
     for alias, name in ALIASES.items():
-        assert shape_of(alias) is SHAPES[name]
+        assert shape_of(alias) == (SHAPES[name], None)
     assert hardware_of("a100").source
 
 
-def test_a_model_file_has_a_shape():
-    assert shape_of(str(resolve("smollm2-135m"))).parameters == pytest.approx(
-        SHAPES["smollm2-135m"].parameters, rel=1e-3
-    )
+def test_a_model_file_has_a_shape_and_bits(capsys):
+    path = resolve("smollm2-135m")
+    shape, bits = shape_of(str(path))
+    assert shape.parameters == pytest.approx(SHAPES["smollm2-135m"].parameters, rel=1e-3)
+    assert shape.parameters * bits / 8 == pytest.approx(path.stat().st_size, rel=0.05)
+    found = plan_json("--target", str(path), "--draft", str(path), capsys=capsys)
+    assert found["bits"] == found["draft_bits"] == bits < 16
+    assert found["memory"]["target_weights"] == pytest.approx(path.stat().st_size, rel=0.05)
+    given = plan_json("--target", str(path), "--draft", "smollm2-135m", "--bits", "8", capsys=capsys)
+    assert (given["bits"], given["draft_bits"]) == (8, 8)
+    assert run(["plan", "--target", str(path)]) == 0
+    assert f"at {bits:.3g} bits" in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_and_tables_fit_a_narrow_terminal(capsys):
