@@ -19,7 +19,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 _EXAMPLES = """\
 [bold]Examples[/bold]
 
-  paceline plan --target 70b --draft 8b --hardware a100 --acceptance 0.75
+  paceline plan --target 70b --draft 8b --bits 4 --hardware a100 --acceptance 0.75
 
   paceline plan --target qwen2.5-7b --draft qwen2.5-0.5b --hardware 4090 --bits 4.5 --batch 8 --plot plan.png
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.plan.hardware import Hardware
 from paceline.plan.performance import (
     Choice,
     Costs,
@@ -54,6 +55,7 @@ def forecast(plan: Plan) -> Json:
     first = float(plan.acceptance[0])
     best = best_chain(plan.acceptance, costs)
     tree = best_tree(rank_acceptance(first, 4), costs)
+    room = memory(plan)
     seeds = naive_speedup(first, SEEDS_LENGTH, costs.draft_step)
     return {
         "measured": bool(plan.measured),
@@ -63,13 +65,13 @@ def forecast(plan: Plan) -> Json:
         "overhead": costs.overhead,
         "acceptance": list(plan.acceptance),
         "v": {str(rows): costs.curve(rows) for rows in ROWS},
-        "lengths": [_choice(chain(plan.acceptance, length, costs)) for length in LENGTHS],
+        "lengths": [_choice(chain(plan.acceptance, length, costs)) for length in _lengths(best.nodes)],
         "best_chain": _choice(best),
         "best_tree": _choice(tree),
         "break_even": break_even(costs),
         "ceiling": min(ceiling(first), 1e9),
         "batches": [_batch(plan, batch) for batch in BATCHES],
-        "memory": memory(plan),
+        "memory": room,
         "seeds_formula": {
             "length": SEEDS_LENGTH,
             "speedup": seeds,
@@ -77,7 +79,7 @@ def forecast(plan: Plan) -> Json:
             "why": "it lets refusals cut nothing, forgets the bonus token, and pays for one draft step of "
             f"{SEEDS_LENGTH} and none of the extra rows the target checks",
         },
-        "verdict": verdict(best, tree, costs, first),
+        "verdict": verdict(best, tree, costs, first) + ("" if plan.measured else _room(room, plan.target.hardware)),
     }
 
 
@@ -165,6 +167,18 @@ def read_doctor(path: Path) -> Json:
         raise UsageError(f"`{path}` must be a doctor's JSON with `measured.target_seconds` by rows", hint=hint)
     assert isinstance(measured, dict)
     return measured
+
+
+def _lengths(best: int) -> list[int]:
+    """Return the lengths to list, the best one among them."""
+    return sorted({*LENGTHS, best} - {0})
+
+
+def _room(memory: Json, machine: Hardware) -> str:
+    if memory["fits"]:
+        return ""
+    has = f"{memory['total'] / 1e9:.1f} GB are wanted and {machine.name} has {machine.memory_bytes / 1e9:.0f}"
+    return f" But it does not fit: {has}; fewer --bits or a smaller model."
 
 
 def _choice(choice: Choice) -> Json:

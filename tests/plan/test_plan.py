@@ -8,6 +8,7 @@ import pytest
 
 from paceline import run_plan
 from paceline.cli.main import run
+from paceline.cli.plan import _EXAMPLES as EXAMPLES
 from paceline.errors import UsageError
 from paceline.model.sources import resolve
 from paceline.plan.forecast import Plan, forecast, read_doctor
@@ -168,6 +169,22 @@ def test_help_and_tables_fit_a_narrow_terminal(capsys):
     out = capsys.readouterr().out
     assert "tokens a round" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_what_does_not_fit_is_said_in_the_verdict_and_examples_fit(capsys):
+    call = ["--target", "70b", "--draft", "8b", "--hardware", "a100"]
+    assert "But it does not fit: 157." in plan_json(*call, capsys=capsys)["verdict"]
+    found = plan_json(*call, "--bits", "4", "--acceptance", "0.75", capsys=capsys)
+    assert found["memory"]["fits"]
+    assert "fit" not in found["verdict"]
+    assert "--target 70b --draft 8b --bits 4 --hardware a100" in EXAMPLES
+
+
+@pytest.mark.parametrize("arguments", [["--draft", "free"], ["--draft", "free", "--acceptance", "0.99"], []])
+def test_the_best_length_stands_in_the_table(arguments, capsys):
+    found = plan_json(*arguments, capsys=capsys)
+    assert found["best_chain"] in found["lengths"]
+    assert f"Draft {found['best_chain']['nodes']} tokens" in found["verdict"]
 
 
 def test_costs_given_by_hand_go_before_everything(tmp_path, capsys):
