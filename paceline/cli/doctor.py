@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,17 +109,9 @@ def show_report(result: dict[str, Any]) -> None:
         say(f"a step of {name}: {seconds * 1e3:.1f} ms, {seconds / plain:.2f} of a plain token")
     if measured["acceptance"]:
         say(_acceptance(result))
-    least = result["break_even"]
-    say("break-even acceptance: " + ("none, guesses cannot pay here" if least is None else f"{least:.0%}"))
-    fixed = result["fixed"]
-    for what, hoped, gained in (
-        (f"up to {fixed['length']} guesses every round", fixed["predicted_speedup"], fixed["measured_speedup"]),
-        (f"control {result['control']}", result["predicted_speedup"], result["measured_speedup"]),
-    ):
-        if hoped and gained:
-            say(f"{what}: {hoped:.2f}× expected, {gained:.2f}× measured")
-    if result["controller"]:
-        say(f"controller: {result['controller']}")
+    if result["drafters"]:
+        for line in _drafting(result):
+            say(line)
     for pair in result["pairs"]:
         same = (
             "the same tokens"
@@ -129,6 +122,21 @@ def show_report(result: dict[str, Any]) -> None:
     for line in result["advice"]:
         say(f"• {line}")
     say(f"[bold]{result['verdict']}[/bold]")
+
+
+def _drafting(result: dict[str, Any]) -> Iterator[str]:
+    """Say what guesses must be and bring; there is nothing to say where nobody guesses."""
+    least = result["break_even"]
+    yield "break-even acceptance: " + ("none, guesses cannot pay here" if least is None else f"{least:.0%}")
+    fixed = result["fixed"]
+    for what, hoped, gained in (
+        (f"up to {fixed['length']} guesses every round", fixed["predicted_speedup"], fixed["measured_speedup"]),
+        (f"control {result['control']}", result["predicted_speedup"], result["measured_speedup"]),
+    ):
+        if hoped and gained:
+            yield f"{what}: {hoped:.2f}× expected, {gained:.2f}× measured"
+    if result["controller"]:
+        yield f"controller: {result['controller']}"
 
 
 def _curve(result: dict[str, Any]) -> Table:

@@ -75,7 +75,7 @@ def _draft(result: Json, found: Examination) -> Iterator[str]:
             "finds it."
         )
     hoped, measured = result["predicted_speedup"], result["measured_speedup"]
-    if hoped and measured and abs(hoped / measured - 1) > 0.1:
+    if result["drafters"] and hoped and measured and abs(hoped / measured - 1) > 0.1:
         yield (
             f"{hoped:.2f}× was expected of these rounds and {measured:.2f}× measured: the machine was busy, or times "
             "change with the length of the text."

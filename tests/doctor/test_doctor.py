@@ -231,3 +231,14 @@ def test_the_command_measures_and_its_json_feeds_the_plan(talker, tmp_path, caps
     assert "its floor" in shown
     assert "the floor is" in shown
     assert "memory" in shown
+    assert "break-even" in shown
+
+
+def test_where_nothing_drafts_nothing_is_said_of_drafting(talker, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "ROWS", (1, 2, 4, 8))
+    call = ["doctor", "--model", str(talker), "--draft", "off", "--max-tokens", "8", "--seconds", "1"]
+    assert run(call) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing drafts" in shown
+    for word in ("break-even", "guesses every round", "control", "expected"):
+        assert word not in shown
