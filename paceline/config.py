@@ -117,10 +117,9 @@ def _agree(config: LLMConfig) -> None:
     """Refuse what would be set in vain: how to draft where nobody does, how to pack a model where none is loaded."""
     names = parse_draft(config.draft)
     if not config.draft_tokens:
-        kept = () if config.control == "fixed" else ("control",)  # exactly none
         _unset(
             config,
-            ("verify", *kept, "draft_quant", "draft_head"),
+            ("verify", "control", "draft_quant", "draft_head"),
             "draft_tokens `0` turns guessing off",
             "let it be more",
         )

@@ -106,7 +106,7 @@ def test_what_would_be_set_in_vain_is_refused(settings, said):
     [
         {"draft": "off", "draft_tokens": 4},  # at most so many
         {"draft_tokens": 0},
-        {"draft": "ngram", "draft_tokens": 0, "control": "fixed"},
+        {"draft_tokens": 0, "control": "optimal", "verify": "coupled"},
         {"draft": "auto", "draft_head": 9, "draft_quant": "q8"},
         {"draft": "ngram,m.gguf", "draft_head": 9, "verify": "block", "control": "ema"},
         {"draft": "mine", "draft_quant": "q8"},

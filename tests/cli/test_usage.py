@@ -74,6 +74,7 @@ WRONG = [
     (["chat", "--draft", "off", "--draft-quant", "q8"], "draft_quant must not be set where draft `off` turns"),
     (["chat", "--draft", "off", "--draft-head", "0"], "draft_head must not be set where draft `off` turns"),
     (["generate", "--draft-tokens", "0", "--control", "ema", "x"], "draft_tokens `0` turns guessing off, got `ema`"),
+    (["generate", "--draft-tokens", "0", "--control", "fixed", "x"], "turns guessing off, got `fixed`"),
     (["audit", "--draft", "off", "--verify", "rejection"], "got `rejection`"),
     (["doctor", "--draft", "off", "--control", "ema"], "got `ema`"),
     (["generate", "--draft", "ngram", "--draft-head", "99", "x"], "draft `ngram` loads no model, got `99`"),
