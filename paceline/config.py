@@ -127,10 +127,14 @@ def _agree(config: LLMConfig) -> None:
         _unset(
             config, ("verify", "control", "draft_quant", "draft_head"), f"draft `off` {ALONE['off']}", "--draft auto"
         )
-    elif all(name.partition(":")[0] in (*LOOKUPS, "self") for name in names):
-        asks_nobody = all(name.partition(":")[0] in LOOKUPS for name in names)  # `self` guesses through a head, too
-        vain = ("draft_quant", "draft_head") if asks_nobody else ("draft_quant",)
-        _unset(config, vain, f"draft `{config.draft}` loads no model", "name a model for --draft")
+    elif all(name.partition(":")[0] in LOOKUPS for name in names):
+        _unset(
+            config, ("draft_quant", "draft_head"), f"draft `{config.draft}` loads no model", "name a model for --draft"
+        )
+    elif all(name.partition(":")[0] in (*LOOKUPS, "self") for name in names):  # `self` guesses through a head, too
+        copy = config.draft_quant if config.draft_quant in QUANTS[1:] else QUANTS[1]
+        why = f"draft `{config.draft}` is made of the target"
+        _unset(config, ("draft_quant",), why, f"draft with a packed copy of it: --draft self:{copy}")
 
 
 def _unset(config: LLMConfig, names: tuple[str, ...], why: str, instead: str) -> None:

@@ -79,7 +79,12 @@ WRONG = [
     (["doctor", "--draft", "off", "--control", "ema"], "got `ema`"),
     (["generate", "--draft", "ngram", "--draft-head", "99", "x"], "draft `ngram` loads no model, got `99`"),
     (["generate", "--draft", "suffix:f,recycle", "--draft-quant", "q8", "x"], "or name a model for --draft"),
-    (["generate", "--draft", "self:q4", "--draft-quant", "q8", "x"], "draft `self:q4` loads no model, got `q8`"),
+    (
+        ["generate", "--draft", "self:q4", "--draft-quant", "q8", "x"],
+        "or draft with a packed copy of it: --draft self:q8\n",
+    ),
+    (["generate", "--draft", "self:6", "--draft-quant", "q4", "x"], "draft `self:6` is made of the target, got `q4`"),
+    (["generate", "--draft", "self:6", "--draft-quant", "auto", "x"], "--draft self:q4\n"),
 ]
 
 
