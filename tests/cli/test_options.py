@@ -99,3 +99,10 @@ def test_a_plan_keeps_its_numbers_on_a_narrow_terminal(cli, monkeypatch):
     result = cli("plan")
     assert result.code == 0
     assert "…" not in result.out
+
+
+def test_help_says_what_self_drafts_are(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = cli("generate", "--help").out
+    assert "self:q8" in shown
+    assert "self:N" in shown
