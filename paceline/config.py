@@ -12,6 +12,7 @@ QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
 CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence", "entropy")
 ALONE = {"off": "turns guessing off", "auto": "is a mix already"}  # drafters that take no company
+MIX = ("suffix", "recycle")  # what auto always has; predicted too, where a prediction is given
 LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
 VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
@@ -83,6 +84,9 @@ def parse_draft(draft: str) -> list[str]:
     for name in wanted:
         if name in ALONE and len(wanted) > 1:
             hint = f"--draft {name}, or {instead}" if others else f"--draft {name}"
+            if name == "auto" and others:
+                members = ",".join(dict.fromkeys([*MIX, *others.split(",")]))
+                hint = f"--draft auto, or its members by name: --draft {members}"
             raise UsageError(f"draft `{name}` {ALONE[name]} and must stand alone, got `{draft}`", hint=hint)
         if wanted.count(name) > 1:
             raise UsageError(f"draft must name each drafter once, got `{name}` twice in `{draft}`", hint=instead)

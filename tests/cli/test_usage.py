@@ -59,6 +59,11 @@ WRONG = [
     (["pull", "hf:nonsense"], "hf:ORG/NAME"),
     (["generate", "--draft", "off,ngram", "x"], "hint: --draft off, or --draft ngram"),
     (["generate", "--draft", "auto,off", "x"], "`auto` is a mix already and must stand alone"),
+    (["generate", "--draft", "auto,self:6", "x"], "or its members by name: --draft suffix,recycle,self:6\n"),
+    (
+        ["generate", "--draft", "recycle,auto,ngram", "x"],
+        "hint: --draft auto, or its members by name: --draft suffix,rec",
+    ),
     (["generate", "--draft", "ngram,", "x"], "got an empty one in `ngram,`\n\nhint: --draft ngram\n"),
     (["generate", "--draft", " , ngram", "x"], "got an empty one"),
     (["generate", "--draft", "ngram,ngram", "x"], "`ngram` twice"),
