@@ -39,13 +39,13 @@ def read(path: Path) -> list[str]:
     Raises:
         UsageError: the file cannot be read, is not UTF-8, or holds no prompt.
     """
+    hint = 'one prompt a line, or a JSON list: ["first prompt", "second prompt"]'
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read `{path}`: {error.strerror}") from error
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=f"name a file with {hint}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"`{path}` must be UTF-8 text; byte {error.start} is none") from error
-    hint = 'one prompt a line, or a JSON list: ["first prompt", "second prompt"]'
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)

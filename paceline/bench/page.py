@@ -45,13 +45,13 @@ def bench_report(files: Sequence[Path], out: Path) -> list[Json]:
     Raises:
         UsageError: a file is not a run's or holds no prompt, matplotlib is missing, or the page cannot be written.
     """
-    figures.need_matplotlib()
     summaries = []
     for path in files:
         found = read(path)
         if not found.prompts:
             raise UsageError(f"`{path}` holds no prompt yet", hint="go on with it: paceline bench run … --resume --out")
         summaries.append(summarise(found.settings, found.starts, found.prompts))
+    figures.need_matplotlib()
     try:
         out.write_text(page(summaries), encoding="utf-8")
     except OSError as error:

@@ -90,7 +90,8 @@ def read(path: Path) -> Found:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read `{path}`: {error.strerror}") from error
+        hint = "name a file that `paceline bench run --out FILE` wrote"
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         try:
             if not line.endswith(b"\n"):

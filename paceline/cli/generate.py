@@ -139,7 +139,10 @@ def read_file(path: str, what: str) -> str:
             return decode(file.read(), f"{what} `{path}`").removeprefix("\ufeff")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{what} must name a file that can be read, got `{path}`: {reason}") from error
+        raise UsageError(
+            f"{what} must name a file that can be read, got `{path}`: {reason}",
+            hint="check the path",
+        ) from error
 
 
 def decode(data: bytes, where: str) -> str:

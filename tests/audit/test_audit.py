@@ -250,6 +250,12 @@ def test_prompts_come_one_a_line_or_as_a_list(text, prompts, tmp_path):
         assert read(file) == prompts
 
 
+def test_a_file_of_prompts_that_is_not_there_is_told_with_what_it_should_hold(tmp_path):
+    with pytest.raises(UsageError, match="cannot read") as error:
+        read(tmp_path / "none")
+    assert "one prompt a line" in error.value.hint
+
+
 def test_our_prompts_are_twenty_different_ones():
     assert len(set(OURS)) == 20
 

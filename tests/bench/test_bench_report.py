@@ -104,6 +104,9 @@ def test_files_become_a_page(tmp_path, monkeypatch):
 
 def test_without_matplotlib_the_cure_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match="cannot read") as wrong:
+        bench_report([tmp_path / "none.jsonl"], tmp_path / "r.html")
+    assert "bench run --out FILE" in wrong.value.hint
     with pytest.raises(UsageError, match="needs matplotlib") as wrong:
         bench_report([], tmp_path / "r.html")
     assert wrong.value.hint == 'pip install "paceline[plot]"'

@@ -113,7 +113,6 @@ def test_an_unknown_drafter_is_said(bench):
 
 
 def test_a_report_of_no_run_is_a_wrong_call(cli, tmp_path):
-    pytest.importorskip("matplotlib")
     found = cli("bench", "report", tmp_path / "none.jsonl", "-o", tmp_path / "r.html")
     assert found.code == 2
     assert "cannot read" in found.err

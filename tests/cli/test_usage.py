@@ -295,7 +295,10 @@ def test_a_prediction_needs_speculation_and_a_file(cli, tmp_path):
         (["--draft", "off", "--prediction", tmp_path / "text"], "speculation, which is off"),
         (["--draft-tokens", "0", "--prediction", tmp_path / "text"], "speculation, which is off"),
         (["--draft", "ngram", "--prediction", tmp_path / "text"], "--draft ngram,predicted"),
-        (["--draft", "predicted", "--prediction", tmp_path / "none"], "No such file"),
+        (
+            ["--draft", "predicted", "--prediction", tmp_path / "none"],
+            "No such file or directory\n\nhint: check the path",
+        ),
         (["--draft", "predicted", "--prediction", tmp_path], "Is a directory"),
         (["--draft", "predicted", "--prediction", tmp_path / "bytes"], "must be UTF-8"),
     ):
