@@ -13,6 +13,7 @@ from paceline.errors import UsageError
 from paceline.types import Json
 
 VERSION = 3
+_OPTIONS = {"ways": "--draft, --control or --verify", "temperatures": "--temperature"}  # of settings named otherwise
 
 
 class Records:
@@ -125,7 +126,17 @@ def _compare(before: Json, now: Json, path: Path) -> None:
     """Refuse to go on with a file that was measured otherwise; more prompts or workloads may be asked for."""
     for name in now:
         if name not in ("prompts", "workloads") and before.get(name) != now[name]:
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
             raise UsageError(
-                f"`{path}` was measured with another `{name}`: `{before.get(name)}`, now `{now[name]}`",
+                f"`{path}` was measured with another {option}: `{_said(before.get(name))}`, now `{_said(now[name])}`",
                 hint="resume with the same settings, or name another file with --out",
             )
+
+
+def _said(value: object) -> str:
+    """Return a setting as a user would say it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)

@@ -57,11 +57,24 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path):
     assert "--resume" in wrong.value.hint
 
 
-@pytest.mark.parametrize(("name", "value"), [("model", "other"), ("ways", ["ngram fixed:2"]), ("replay", True)])
-def test_another_run_s_file_is_refused(tmp_path, name, value):
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("model", "other", "another --model: .*, now `other`"),
+        (
+            "ways",
+            ["ngram fixed:2", "auto optimal"],
+            "--draft, --control or --verify: .*now `ngram fixed:2, auto optimal`",
+        ),
+        ("replay", True, "another --replay: `.*`, now `on`"),
+        ("temperatures", [0.5], "another --temperature: .*, now `0.5`"),
+        ("max_tokens", 7, "another --max-tokens: .*, now `7`"),
+    ],
+)
+def test_another_run_s_file_is_refused(tmp_path, name, value, said):
     path = tmp_path / "r.jsonl"
     written(path)
-    with pytest.raises(UsageError, match=f"another `{name}`"):
+    with pytest.raises(UsageError, match=said):
         Records(path, {**SETTINGS, name: value}, resume=True)
 
 
