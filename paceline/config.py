@@ -158,4 +158,8 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise UsageError(f"{name} must be one of {', '.join(known)}, got `{value}`")
+        near = difflib.get_close_matches(str(value), known, 1)
+        raise UsageError(
+            f"{name} must be one of {', '.join(known)}, got `{value}`",
+            hint=f"did you mean `{near[0]}`?" if near else None,
+        )

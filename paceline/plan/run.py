@@ -104,7 +104,8 @@ def _odds(acceptance: float | Sequence[float]) -> list[float]:
     odds = [acceptance] if isinstance(acceptance, (int, float)) else list(acceptance)
     if not odds or any(not 0 <= value <= 1 for value in odds):
         raise UsageError(
-            f"acceptance must be numbers from 0 to 1, got `{acceptance}`", hint="for example 0.8 or 0.8,0.7 by depth"
+            f"acceptance must be numbers from 0 to 1, got `{','.join(f'{value:g}' for value in odds)}`",
+            hint="for example 0.8 or 0.8,0.7 by depth",
         )
     return [float(value) for value in odds]
 

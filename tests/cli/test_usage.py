@@ -29,6 +29,8 @@ WRONG = [
     (["generate", "--draft-quant", "q5", "x"], "f32, q4s"),
     (["generate", "--verify", "sometimes", "x"], "coupled"),
     (["generate", "--control", "magic", "x"], "fixed"),
+    (["generate", "--control", "fixd", "x"], "got `fixd`\n\nhint: did you mean `fixed`?"),
+    (["generate", "--verify", "typicl", "x"], "got `typicl`\n\nhint: did you mean `typical`?"),
     (["generate", "--temperature", "-1", "x"], "temperature"),
     (["generate", "--temperature", "nan", "x"], "temperature"),
     (["generate", "--top-p", "0", "x"], "top_p"),

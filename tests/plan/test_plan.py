@@ -105,7 +105,8 @@ def test_a_bad_draft_is_told_so(capsys):
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["--target", "lama-3.1-8b"], "llama-3.1-8b"), (["--hardware", "a10"], "a100"), (["--acceptance", "1.2"], "0 to 1"),
+    (["--target", "lama-3.1-8b"], "llama-3.1-8b"), (["--hardware", "a10"], "a100"),
+    (["--acceptance", "1.2"], "0 to 1, got `1.2`"), (["--acceptance", "0.5,2"], "got `0.5,2`"),
     (["--acceptance", "high"], "0 to 1"), (["--batch", "0"], "batch"), (["--plot", "x.gif"], ".png"),
     (["--from", "nowhere.json"], "nowhere.json"), (["--context", "-1"], "context"),
     (["--cost", "-0.1"], "--cost"), (["--cost", "nan"], "--cost"), (["--cost", "dear"], "--cost"),
