@@ -229,7 +229,7 @@ Kind asked_kind(const std::string& kind, Kind native) {
   if (kind == "f16") return Kind::F16;
   if (kind == "bf16") return Kind::BF16;
   if (kind == "q4") return native == Kind::W4K ? native : Kind::W4;
-  if (kind == "q4s") return Kind::W4S;
+  if (kind == "q4s") return native == Kind::W4K || native == Kind::W4 ? native : Kind::W4S;  // not rounded twice
   if (kind == "q6") return native == Kind::W6K ? native : Kind::W6;
   if (kind == "q8") return Kind::W8;
   throw std::invalid_argument("kind must be auto, q4, q4s, q6, q8, f16, bf16 or f32, got `" + kind + "`");
