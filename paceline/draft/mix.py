@@ -16,6 +16,7 @@ import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft, experience_of, named, unread_by, weighing
+from paceline.draft.check import check
 from paceline.draft.grow import merge, prune, rivals
 from paceline.draft.prospects import best_pace, pays, prospects
 from paceline.errors import UsageError
@@ -122,7 +123,9 @@ class MixDrafter:
             else replace(budget, price=None)
             for i, budget in enumerate(budgets)
         ]
-        for i, draft in enumerate(member.propose(views, own)):
+        drafts = member.propose(views, own)
+        check(drafts, views, None, member.sources)
+        for i, draft in enumerate(drafts):
             if draft.drafted:
                 self._proposed[views[i].id].drafts[m] = draft
         self.spent.update(member.spent)

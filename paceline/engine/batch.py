@@ -8,12 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.engine.sequence import Sequence
-from paceline.errors import UsageError
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
-from paceline.types import Batch, Draft, TokenTree, View
-
-MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
+from paceline.types import Batch, Draft, TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +43,6 @@ def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: in
         wanted.append(count)
         end += count
     return flatten(cache, [sequence.cache for sequence in chosen], trees, wanted), parts
-
-
-def check(drafts: Seq[Draft], views: Seq[View], vocab: int, names: tuple[str, ...]) -> None:
-    """Refuse drafts that are none: a user's drafter must not be able to change a text.
-
-    Raises:
-        UsageError: says which drafter did what.
-    """
-    who = f"drafter `{', '.join(names)}`"
-    if len(drafts) != len(views):
-        raise UsageError(f"{who} must propose one draft per sequence, got `{len(drafts)}` for {len(views)}")
-    for draft, view in zip(drafts, views, strict=True):
-        tokens, parents, sources = draft.tree.tokens.tolist(), draft.tree.parents.tolist(), draft.source.tolist()
-        count = len(tokens)
-        if not count or tokens[0] != view.tokens[-1] or parents[0] != -1:
-            raise UsageError(f"{who} must put the sequence's last token at the root, got `{tokens[:1]}`")
-        if not len(parents) == len(draft.guess) == len(sources) == count:
-            raise UsageError(f"{who} must give each of its {count} nodes a parent, a guess and a source")
-        if count == 1:
-            continue
-        if count > MOST_NODES + 1:
-            raise UsageError(f"{who} must propose at most {MOST_NODES} nodes, got `{count - 1}`")
-        if min(tokens) < 0 or max(tokens) >= vocab:
-            raise UsageError(f"{who} must propose tokens from 0 to {vocab - 1}, got `{tokens}`")
-        if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
-            raise UsageError(f"{who} must put parents before their children, got `{parents}`")
-        if min(sources) < 0 or max(sources) >= len(names):
-            raise UsageError(f"{who} must name one of its own sources for each node, got `{sources}`")
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

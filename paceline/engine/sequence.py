@@ -36,8 +36,7 @@ class Sequence:
         self.is_cut = False  # the text ends inside a character, shown as U+FFFD
         self._tokens = np.empty(self.limit, np.int32)
         self._tokens[: self.prompt_length] = request.prompt
-        self._shown = self._tokens.view()
-        self._shown.flags.writeable = False
+        self._shown = np.frombuffer(self._tokens.data.toreadonly(), np.int32)  # for good, unlike a flag
         self._length = self.prompt_length
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)

@@ -13,8 +13,9 @@ import numpy as np
 
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter, unread_by
+from paceline.draft.check import MOST_NODES, check
 from paceline.engine.account import round_of, sources_of
-from paceline.engine.batch import MOST_NODES, Part, check, pack
+from paceline.engine.batch import Part, pack
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
 from paceline.errors import NumericalError, PacelineError
