@@ -13,22 +13,22 @@ PATIENCE = 5.0  # seconds after which who holds the turn is taken for stopped
 
 
 @contextlib.contextmanager
-def turn(folder: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+def turn(folder: Path, *, patience: float = PATIENCE) -> Iterator[bool]:
     """Wait until nobody else is at the files of a folder, and keep others waiting meanwhile.
 
     It is advice, not a lock: after `patience` seconds one goes on all the same, and where there is no folder to lock
-    (or a file system without locks) at once. A turn ends with its process.
+    (or a file system without locks) at once. A turn ends with its process. Yields whether nobody else is at it.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
-        yield
+        yield True
         return
     try:
         ends = time.monotonic() + patience
-        while not _taken(handle) and time.monotonic() < ends:
+        while not (is_ours := _taken(handle)) and time.monotonic() < ends:
             time.sleep(0.01)
-        yield
+        yield is_ours
     finally:
         os.close(handle)
 

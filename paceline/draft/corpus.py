@@ -18,7 +18,7 @@ import numpy as np
 
 from paceline.errors import ModelFileError, UsageError, VocabMismatch
 from paceline.kernels.native import native
-from paceline.turns import turn
+from paceline.turns import PATIENCE, turn
 from paceline.types import Ints
 
 CAPACITY = 1 << 18  # tokens
@@ -133,10 +133,10 @@ class Corpus:
     def __len__(self) -> int:
         return sum(generation.size for generation in self._generations)
 
-    def save(self, path: Path | None = None) -> None:
+    def save(self, path: Path | None = None, *, now: bool = True) -> None:
         """Write all texts to a file at once or not at all; with no path, to the corpus's own if there is news.
 
-        What another process has put there meanwhile is kept.
+        What another process has put there meanwhile is kept. Unless it is to be `now`, nobody is waited for.
 
         Raises:
             UsageError: there is no path, or it cannot be written.
@@ -149,7 +149,9 @@ class Corpus:
                 return
         target = path or self.path
         assert target is not None
-        with turn(target.parent):
+        with turn(target.parent, patience=PATIENCE if now else 0.0) as is_ours:
+            if not is_ours and not now:
+                return
             whole = self
             if target == self.path and target.exists() and _stamp(target) != self._stamp:
                 whole = Corpus.load(target, self._tokenizer, capacity=self.capacity)

@@ -108,7 +108,7 @@ class SuffixDrafter:
         if int(text.max()) < self.corpus.vocab:  # a model may have outputs that stand for no token
             self.corpus.add(text)
         if monotonic() - self._saved >= SAVED_EVERY:
-            _save(self.corpus)
+            _save(self.corpus, now=False)
             self._saved = monotonic()
 
     def _propose(self, view: View, budget: Budget) -> Draft:
@@ -140,9 +140,9 @@ def prior() -> Probabilities:
     return np.concatenate([one, OF_CORPUS * one]).reshape(-1)
 
 
-def _save(corpus: Corpus) -> None:
+def _save(corpus: Corpus, *, now: bool = True) -> None:
     try:
-        corpus.save()
+        corpus.save(now=now)
     except (PacelineError, OSError) as error:  # guesses are lost, no reply is
         log.warning("the corpus could not be saved: %s", error)
 
