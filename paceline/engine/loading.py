@@ -196,7 +196,9 @@ def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: A
 
 def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:
     """Return what measured times depend on: both models' files, how they are packed, and this machine."""
-    parts = config.draft.replace("+", ",").replace(":", ",").split(",")
+    # A corpus is a file too, and another one after every reply.
+    models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]
+    parts = ",".join(models).replace("+", ",").replace(":", ",").split(",")
     drafts = [identity(path) for name in parts if name and (path := Path(name)).is_file()]
     return {
         "model": target.identity,

@@ -39,6 +39,8 @@ def open_model(path: Path) -> ModelFile:
             f"{path}: wanted a `.gguf` file or a folder; got one safetensors file",
             hint="give the folder, which also has config.json and tokenizer.json",
         )
+    if not path.is_dir() and not path.is_file():
+        raise ModelFileError(f"{path}: wanted a `.gguf` file or a folder; got a pipe or a device")
     file: GgufFile | SafetensorsFolder = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
     try:
         check_shapes(file.spec, {name: tensor.shape for name, tensor in file.tensors.items()}, path)
