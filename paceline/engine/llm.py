@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Loaded
+from paceline.engine.baton import Baton
 from paceline.engine.calibrate import calibrated
 from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
@@ -120,7 +120,7 @@ class LLM:
         self._ids = itertools.count()
         self._records: dict[int, Transcript] = {}
         self._ended = deque[int]()
-        self._lock = threading.Lock()  # one round at a time, whoever asks for it
+        self._baton = Baton()  # one round at a time, whoever asks for it
         self._template: ChatTemplate | None = None
         self._latest: list[int] = []  # tokens of the latest streamed reply, its prompt first
 
@@ -216,21 +216,33 @@ class LLM:
         """Measure what one token's forward costs without speculation behind `tokens`, by default the latest reply's.
 
         The median of `repeats` forwards after a few to warm up; what the cache still holds is not read again.
+
+        Raises:
+            UsageError: the tokens are no text of this model, or nothing is to be repeated.
+            ContextOverflow: they are too many.
         """
-        text = np.asarray(list(self._latest if tokens is None else tokens) or [0], np.int32)
+        if not isinstance(repeats, int) or repeats < 1:
+            raise UsageError(f"repeats must be a whole number from 1 on, got `{repeats!r:.80}`")
+        ids = self.encode(self._latest if tokens is None else tokens) or [0]
         cache = self.engine.cache
-        sequence = cache.open(text.tolist())
-        try:
-            read_on(self.target.model, cache, sequence, text)
-            seconds = []
-            for _ in range(3 + repeats):
-                batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
-                started = perf_counter()
-                self.target.model.forward(batch, cache)
-                seconds.append(perf_counter() - started)
-            return float(np.median(seconds[3:]))
-        finally:
-            cache.release(sequence)
+        with self._baton.lock:
+            self._baton.check()
+            # A reply may have filled the context; only a prompt must leave room.
+            asked = ids if len(ids) > self.context else ids[: self.context - 1]
+            self.engine.check(Request(-1, asked, SamplingParams(max_tokens=1)))
+            text = np.array(ids, np.int32)
+            sequence = cache.open(text.tolist())
+            try:
+                read_on(self.target.model, cache, sequence, text)
+                seconds = []
+                for _ in range(3 + repeats):
+                    batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
+                    started = perf_counter()
+                    self.target.model.forward(batch, cache)
+                    seconds.append(perf_counter() - started)
+                return float(np.median(seconds[3:]))
+            finally:
+                cache.release(sequence)
 
     # ---- rounds
 
@@ -276,7 +288,8 @@ class LLM:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
     def _start(self, record: Transcript) -> None:
-        with self._lock:
+        with self._baton.lock:
+            self._baton.check()
             self._sweep()
             self.engine.check(record.request)
             self._measure_again()
@@ -297,13 +310,14 @@ class LLM:
     def _next(self, record: Transcript) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""
         while not record.waiting:
-            with self._lock:
+            with self._baton.lock:
+                self._baton.check()
                 self._sweep()
                 if record.waiting:  # another reader's round brought it
                     break
                 if record.finish_reason is not None:
                     return None
-                for event in self.engine.step():
+                for event in self._play():
                     if event.request in self._records:
                         self._records[event.request].add(event)
         event = record.waiting.popleft()
@@ -311,14 +325,22 @@ class LLM:
             raise event.error
         return event
 
+    def _play(self) -> list[Event]:
+        self._baton.is_playing = True
+        try:
+            return self.engine.step()
+        finally:
+            self._baton.is_playing = False
+
     def _stop(self, record: Transcript) -> None:
         # An abandoned reply may be collected in the middle of a round: then the next round gives its room back.
         self._ended.append(record.id)
-        if self._lock.acquire(blocking=False):
+        if self._baton.lock.acquire(blocking=False):
             try:
-                self._sweep()
+                if not self._baton.is_playing and not self._baton.is_lost:
+                    self._sweep()
             finally:
-                self._lock.release()
+                self._baton.lock.release()
 
     def _sweep(self) -> None:
         while self._ended:

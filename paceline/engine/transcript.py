@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import deepcopy
 from time import perf_counter
 
 from paceline.engine.account import Tally
@@ -43,9 +44,9 @@ class Transcript:
             self.first = self.last
 
     def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
-        """Return the reply as far as it has come."""
+        """Return the reply as far as it has come, which nothing that follows changes."""
         first = self.last if self.first is None else self.first
-        tally = self.tally
+        tally = deepcopy(self.tally)
         timing = Timing(
             load_seconds,
             first - self.started,
@@ -57,7 +58,7 @@ class Transcript:
         return Completion(
             setup,
             self.text,
-            self.tokens,
+            list(self.tokens),
             self.finish_reason,
             len(self.request.prompt),
             tally,
