@@ -86,7 +86,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
             threads: None is one per usable core.
             context: tokens that prompt and reply share; None is the model's own, at most 8192.
             quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.
-                A draft model may also be "q4s", the smallest.
+                A draft model may also be "q4s", the smallest, which leaves alone what has four bits already.
             draft_head: how many tokens, the most frequent, a draft model may guess; 0 is all.
             slots: how many replies may run at once.
             progress: show bars on a terminal while loading.

@@ -28,8 +28,11 @@ def test_one_waits_for_the_other(tmp_path):
 def test_whoever_holds_it_too_long_is_not_waited_for(tmp_path):
     with turn(tmp_path):
         started = monotonic()
-        with turn(tmp_path, patience=0.05):
+        with turn(tmp_path, patience=0.05) as is_ours:
             assert 0.04 < monotonic() - started < 2
+            assert not is_ours
+    with turn(tmp_path) as is_ours:
+        assert is_ours
 
 
 def test_a_folder_that_is_not_there_keeps_nobody(tmp_path):

@@ -44,6 +44,17 @@ def test_abandoned_streams_hold_nothing(llm):
     assert llm.engine.cache.held() == 0
 
 
+def test_a_completion_in_the_middle_of_a_reply_stays_as_it_was(llm):
+    reply = llm.stream("a b c a b c a b", params(24, logprobs=1))
+    events = iter(reply)
+    next(events)
+    early = reply.completion
+    said = len(early.token_ids), early.tally.rounds, early.text, len(early.logprobs)
+    list(events)
+    assert (len(early.token_ids), early.tally.rounds, early.text, len(early.logprobs)) == said
+    assert len(reply.completion.token_ids) == 24 > said[0]
+
+
 @pytest.mark.parametrize("stop", ["d", "c d", "b"])
 def test_what_a_stop_cuts_off_was_not_accepted(llm, stop):
     reply = llm.generate("a b c d a b c d a b c d a b c", params(40, stop=(stop,)))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
 from paceline.model.sources import models_folder
 from paceline.testing import TinyModel
+from paceline.turns import turn
 from paceline.types import Load, SamplingParams
 
 KEY = {"model": "a", "cpu": "b"}
@@ -125,6 +127,19 @@ def test_counts_add_up_over_runs_up_to_a_bound(tmp_path):
     assert kept[1][1] == pytest.approx(KEPT)
     assert rate_after(path) == pytest.approx((TRUSTED + 1) / (TRUSTED + 2), abs=0.02)
     assert [one.name for one in tmp_path.iterdir()] == ["x.json"], "nothing half-written is left"
+
+
+def test_a_reply_does_not_wait_for_who_holds_the_file(tmp_path, monkeypatch):
+    path, one = tmp_path / "x.json", table(6, 6)
+    memory = memory_at(path, one)
+    monkeypatch.setattr(memory, "_saved", -1e9)
+    with turn(tmp_path):
+        started = monotonic()
+        memory.save(now=False)
+        assert monotonic() - started < 1
+        assert not path.exists()
+    memory.save()
+    assert rate_after(path) == pytest.approx((TRUSTED + 1) / (TRUSTED + 2)), "it is not lost"
 
 
 def test_what_was_saved_is_not_counted_twice(tmp_path):
@@ -282,6 +297,15 @@ def test_a_model_remembers_between_two_loads_and_says_the_same(home, talker):
     assert counts[1].sum() > 0
     assert reply() == first
     assert len(list(home.glob("*-acceptance.json"))) == 1
+
+
+def test_a_corpus_that_grows_is_no_other_machine(home, talker, tmp_path):
+    for _ in range(3):
+        llm = LLM(talker, draft=f"suffix:{tmp_path / 'kept.corpus'}", context=128)
+        llm.generate("hello hello hello", SamplingParams(max_tokens=8, ignore_eos=True))
+        del llm
+        files = len(list(home.iterdir()))
+    assert files <= 2, "what was measured, and what was learnt"
 
 
 def test_the_end_of_a_process_is_soon_enough(home, talker):

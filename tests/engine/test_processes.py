@@ -1,11 +1,14 @@
-"""What happens around the process: a fork after loading, several threads on one model."""
+"""What happens around the process: forks, several threads on one model, calls from inside a round, the end."""
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from paceline.engine.llm import LLM
+from paceline.errors import ContextOverflow, PacelineError, ProcessorError, UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.files import open_model
 from paceline.model.flatten import flatten
@@ -52,6 +55,109 @@ def test_threads_share_one_model(llm):
         thread.join(30)
     assert got == alone
     llm.engine.cache.check()
+
+
+def test_measuring_takes_its_turn_too(llm):
+    """Once it ran forwards beside other threads' rounds: wrong text, and now and then the end of the process."""
+    params, stop = SamplingParams(max_tokens=40, ignore_eos=True), threading.Event()
+    alone = llm.generate("Once upon a time", params).token_ids
+
+    def measure():
+        while not stop.is_set():
+            llm.plain_seconds_per_token([5, 6, 7] * 9, 1)
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        assert all(llm.generate("Once upon a time", params).token_ids == alone for _ in range(5))
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "repeats", "error", "said"),
+    [
+        ([10**6], 1, UsageError, "prompt token ids must be"),
+        ([-1], 1, UsageError, "got `-1`"),
+        ([5] * 257, 1, ContextOverflow, "holds 256 tokens"),
+        ([5], 0, UsageError, "repeats must be a whole number from 1 on, got `0`"),
+        (7, 1, UsageError, "a prompt must be"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(llm, tokens, repeats, error, said):
+    with pytest.raises(error, match=said):
+        llm.plain_seconds_per_token(tokens, repeats)
+    assert llm.plain_seconds_per_token([5] * 256, 1) > 0, "a reply may have filled the context"
+
+
+def test_nobody_generates_inside_a_round_of_the_same_model(llm, talker):
+    other = LLM(talker, draft="off", context=64)
+
+    def asking(which):
+        def ask(ids, logits):
+            which.generate("x", SamplingParams(max_tokens=1))
+            return logits
+
+        return SamplingParams(max_tokens=3, logits_processors=(ask,))
+
+    with pytest.raises(ProcessorError, match="from inside one of its own rounds"):
+        llm.generate("The sky is", asking(llm))
+    assert len(llm.generate("The sky is", asking(other)).token_ids) == 3
+    assert llm.generate("The sky is", PARAMS).token_ids == llm.generate("The sky is", PARAMS).token_ids
+
+
+def told(llm, queue):
+    try:
+        queue.put(llm.generate("The sky is", PARAMS).token_ids)
+    except PacelineError as error:
+        queue.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_child_forked_in_the_middle_of_a_round_says_so(talker):
+    llm, inside, on = LLM(talker, draft="off", context=64), threading.Event(), threading.Event()
+
+    def wait(ids, logits):
+        inside.set()
+        on.wait(30)
+        return logits
+
+    def generate():
+        llm.generate("The sky is", SamplingParams(max_tokens=1, logits_processors=(wait,)))
+
+    thread = threading.Thread(target=generate)
+    thread.start()
+    inside.wait(30)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=told, args=(llm, queue))
+    child.start()
+    on.set()
+    child.join(30)
+    thread.join(30)
+    if child.is_alive():
+        child.kill()
+        pytest.fail("the child hangs")
+    assert "forked while another thread was generating" in queue.get()
+    assert llm.generate("The sky is", PARAMS).token_ids
+
+
+def test_python_may_end_while_a_thread_generates(talker):
+    program = f"""
+import threading, time, paceline
+llm = paceline.load({str(talker)!r}, draft="off", context=2048)
+begun = threading.Event()
+def run():
+    while True:
+        for event in llm.stream("The sky is", paceline.SamplingParams(max_tokens=1000, ignore_eos=True)):
+            begun.set()
+threading.Thread(target=run, daemon=True).start()
+begun.wait()
+time.sleep(0.1)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_two_models_of_one_pool_take_turns(talker):

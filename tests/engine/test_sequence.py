@@ -33,6 +33,17 @@ def test_tokens_are_kept_until_the_limit():
     assert one.tokens.tolist() == [65, 66, 67, 68, 69]
 
 
+def test_what_it_shows_nobody_can_write_to():
+    one = sequence(max_tokens=3)
+    for shown in (one.tokens, one.view().tokens, one.tokens[:1]):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            shown.flags.writeable = True
+        with pytest.raises(ValueError, match="read-only"):
+            shown[0] = 9
+    one.append([67])
+    assert one.tokens.tolist() == [65, 66, 67]
+
+
 def test_the_context_is_a_limit_as_well():
     one = sequence(context=4, max_tokens=100)
     assert one.append([67, 68, 69]) == (2, "CD")

@@ -1,4 +1,5 @@
 import gc
+import os
 import random
 import struct
 import time
@@ -133,6 +134,12 @@ def test_other_versions_byte_orders_and_types_are_unsupported_not_damaged(tmp_pa
     refuse(tmp_path, header(version=1), "got 1", error=UnsupportedModel)
     refuse(tmp_path, header(version=3 << 24), "big-endian", error=UnsupportedModel)
     refuse(tmp_path, header(1, 0, entry(kind=99) + b"\0" * 99), "`t`", "type 99", error=UnsupportedModel)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelFileError, match="got a pipe or a device"):
+        open_model(tmp_path / "pipe.gguf")
 
 
 def test_a_missing_file_is_not_found(tmp_path):

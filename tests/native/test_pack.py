@@ -278,6 +278,15 @@ def test_halves_and_bfloats_round_to_nearest_even_over_their_whole_range():
         np.testing.assert_array_equal(read_both(pack_floats(w, "bf16")), near)
 
 
+@pytest.mark.parametrize(("kind", "packed"), [(Q4_K, "W4K"), (Q4_1, "W4"), (Q5_0, "W4S"), (Q8_0, "W4S"), (Q6_K, "W4S")])
+def test_what_has_four_bits_is_not_rounded_again_for_a_draft(kind, packed):
+    data = blocks(kind, 32, 256)
+    weight = pack(kind, data, "q4s")
+    assert weight.kind == packed
+    if packed != "W4S":
+        np.testing.assert_array_equal(weight.data, pack(kind, data).data)
+
+
 def test_the_bytes_do_not_depend_on_threads():
     for kind, to in [(Q4_K, "auto"), (Q6_K, "auto"), (Q8_0, "auto"), (Q5_0, "q4"), (Q5_0, "q4s")]:
         data = blocks(kind, 200, 256)
