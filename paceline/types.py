@@ -6,7 +6,7 @@ Only numpy is known here: no model, no cache, no tokenizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -191,13 +191,18 @@ class SamplingParams:
     logits_processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        """Keep what was given as tuples, so that nobody changes it afterwards."""
+        """Keep what was given as tuples, so that nobody changes it afterwards, and numpy's numbers as Python's."""
         if isinstance(self.logit_bias, Mapping):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name in ("stop", "logit_bias", "bad_words", "allowed_tokens", "logits_processors"):
             value = getattr(self, name)
-            if isinstance(value, (list, set, frozenset)):
+            if isinstance(value, (list, set, frozenset, range)):
                 object.__setattr__(self, name, tuple(value))
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, np.ndarray):
+                value = tuple(value.tolist()) if value.ndim else value.item()
+            object.__setattr__(self, setting.name, value.item() if isinstance(value, np.generic) else value)
 
     @property
     def is_greedy(self) -> bool:

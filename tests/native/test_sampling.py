@@ -298,4 +298,20 @@ def test_settings_at_their_edges_are_taken(good):
 
 
 def test_numpy_numbers_are_numbers():
-    validate(SamplingParams(temperature=np.float64(0.5), top_p=np.float64(0.9)))
+    given = SamplingParams(
+        np.float32(0.5),
+        top_k=np.int64(3),
+        top_p=np.float64(0.9),
+        seed=np.uint64(2**63),
+        max_tokens=np.array(7),
+        ignore_eos=np.bool_(True),
+        allowed_tokens=np.array([1, 2]),
+        stop=["a"],
+    )
+    validate(given)
+    assert given == SamplingParams(
+        0.5, 3, 0.9, seed=2**63, max_tokens=7, ignore_eos=True, allowed_tokens=(1, 2), stop=("a",)
+    )
+    assert SamplingParams(allowed_tokens=range(2)).allowed_tokens == (0, 1)
+    with pytest.raises(UsageError, match="temperature must be 0 .greedy. or more, got `nan`"):
+        validate(SamplingParams(np.float32(np.nan)))
