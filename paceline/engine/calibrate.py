@@ -26,7 +26,7 @@ from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
-VERSION = 1
+VERSION = 2  # 2: a draft's layers of four bits stay as they are
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
 SURE = 8  # rows that are measured as long as there is time; more only if
 LARGE = 0.25  # of the time left is enough for them

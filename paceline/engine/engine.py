@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
@@ -51,22 +52,26 @@ class Engine:
             ContextOverflow: the prompt leaves no room for a reply.
         """
         validate(request.params)
+        check_ids(request.params, self.parts.model.spec.vocab)
+        self.check_text(request.prompt, most=self.context - 1)
+        if self.parts.scheduler.find(request.id) is not None:
+            raise UsageError(f"a request with id `{request.id}` is running already")
+
+    def check_text(self, tokens: Seq[int], *, most: int) -> None:
+        """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
         vocab = self.parts.model.spec.vocab
-        check_ids(request.params, vocab)
-        if not request.prompt:
+        if not tokens:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
-        wrong = next((token for token in request.prompt if not 0 <= token < vocab), None)
+        wrong = next((token for token in tokens if not 0 <= token < vocab), None)
         if wrong is not None:
             raise UsageError(f"prompt token ids must be from 0 to {vocab - 1}, got `{wrong}`")
-        if len(request.prompt) >= self.context:
+        if len(tokens) > most:
             raise ContextOverflow(
                 f"the prompt must leave room for a reply: the context holds {self.context} tokens, "
-                f"the prompt has `{len(request.prompt)}`",
+                f"the prompt has `{len(tokens)}`",
                 hint="shorten the prompt or raise --context (the model itself reads up to "
                 f"{self.parts.model.spec.context} tokens)",
             )
-        if self.parts.scheduler.find(request.id) is not None:
-            raise UsageError(f"a request with id `{request.id}` is running already")
 
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Nothing happens if no request is there."""

@@ -212,6 +212,15 @@ class LLM:
 
     # ---- measuring
 
+    def check_idle(self, what: str) -> None:
+        """Refuse while replies are open; for whoever needs the model to himself.
+
+        Raises:
+            UsageError: some are.
+        """
+        if not self.engine.is_idle:
+            raise UsageError(f"{what} must have the model to itself, got open replies", hint="read or close them first")
+
     def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
         """Measure what one token's forward costs without speculation behind `tokens`, by default the latest reply's.
 
@@ -221,28 +230,26 @@ class LLM:
             UsageError: the tokens are no text of this model, or nothing is to be repeated.
             ContextOverflow: they are too many.
         """
-        if not isinstance(repeats, int) or repeats < 1:
+        if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise UsageError(f"repeats must be a whole number from 1 on, got `{repeats!r:.80}`")
-        ids = self.encode(self._latest if tokens is None else tokens) or [0]
-        cache = self.engine.cache
-        with self._baton.lock:
-            self._baton.check()
-            # A reply may have filled the context; only a prompt must leave room.
-            asked = ids if len(ids) > self.context else ids[: self.context - 1]
-            self.engine.check(Request(-1, asked, SamplingParams(max_tokens=1)))
-            text = np.array(ids, np.int32)
-            sequence = cache.open(text.tolist())
-            try:
-                read_on(self.target.model, cache, sequence, text)
-                seconds = []
-                for _ in range(3 + repeats):
-                    batch = flatten(cache, [sequence], [TokenTree.chain(text[-1:])], [1])
-                    started = perf_counter()
-                    self.target.model.forward(batch, cache)
-                    seconds.append(perf_counter() - started)
-                return float(np.median(seconds[3:]))
-            finally:
-                cache.release(sequence)
+        text = self.encode(self._latest if tokens is None else tokens) or [0]
+        return self._baton.alone(lambda: self._plain_seconds(text, repeats))
+
+    def _plain_seconds(self, text: list[int], repeats: int) -> float:
+        self.engine.check_text(text, most=self.context)  # a reply may have filled it
+        cache, ids = self.engine.cache, np.array(text, np.int32)
+        sequence = cache.open(text)
+        try:
+            read_on(self.target.model, cache, sequence, ids)
+            seconds = []
+            for _ in range(3 + repeats):
+                batch = flatten(cache, [sequence], [TokenTree.chain(ids[-1:])], [1])
+                started = perf_counter()
+                self.target.model.forward(batch, cache)
+                seconds.append(perf_counter() - started)
+            return float(np.median(seconds[3:]))
+        finally:
+            cache.release(sequence)
 
     # ---- rounds
 
@@ -288,13 +295,14 @@ class LLM:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
     def _start(self, record: Transcript) -> None:
-        with self._baton.lock:
-            self._baton.check()
-            self._sweep()
-            self.engine.check(record.request)
-            self._measure_again()
-            self.engine.add(record.request)
-            self._records[record.id] = record
+        self._baton.alone(lambda: self._begin(record))
+
+    def _begin(self, record: Transcript) -> None:
+        self._sweep()
+        self.engine.check(record.request)
+        self._measure_again()
+        self.engine.add(record.request)
+        self._records[record.id] = record
 
     def _measure_again(self) -> None:
         """Calibrate anew, between requests, once rounds have taken another time than was measured for long."""
@@ -310,37 +318,30 @@ class LLM:
     def _next(self, record: Transcript) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""
         while not record.waiting:
-            with self._baton.lock:
-                self._baton.check()
-                self._sweep()
-                if record.waiting:  # another reader's round brought it
-                    break
-                if record.finish_reason is not None:
-                    return None
-                for event in self._play():
-                    if event.request in self._records:
-                        self._records[event.request].add(event)
+            if self._baton.alone(lambda: self._play(record)):
+                return None
         event = record.waiting.popleft()
         if event.error is not None:
             raise event.error
         return event
 
-    def _play(self) -> list[Event]:
-        self._baton.is_playing = True
-        try:
-            return self.engine.step()
-        finally:
-            self._baton.is_playing = False
+    def _play(self, record: Transcript) -> bool:
+        """Play a round for a request that waits for one; return whether it has ended."""
+        self._sweep()
+        if record.waiting:  # another reader's round brought it
+            return False
+        if record.finish_reason is not None:
+            return True
+        for event in self.engine.step():
+            known = self._records.get(event.request)
+            if known is not None:
+                known.add(event)
+        return False
 
     def _stop(self, record: Transcript) -> None:
         # An abandoned reply may be collected in the middle of a round: then the next round gives its room back.
         self._ended.append(record.id)
-        if self._baton.lock.acquire(blocking=False):
-            try:
-                if not self._baton.is_playing and not self._baton.is_lost:
-                    self._sweep()
-            finally:
-                self._baton.lock.release()
+        self._baton.alone_if_free(self._sweep)
 
     def _sweep(self) -> None:
         while self._ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from copy import deepcopy
 from time import perf_counter
@@ -23,48 +24,51 @@ class Transcript:
         self.logprobs = list[Logprobs]()
         self.waiting = deque[Event]()  # not yet read
         self.tally = Tally()
+        self._lock = threading.RLock()  # who reads need not be who plays
         self.started = perf_counter()
         self.first: float | None = None
         self.last = self.started
 
     def add(self, event: Event) -> None:
         """Enter an event and keep it until it is read; the first token's round counts as prefill."""
-        self.text += event.text
-        self.tokens += event.tokens
-        self.sources += event.sources
-        self.logprobs += event.logprobs
-        self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
-        self.waiting.append(event)
-        self.last = perf_counter()
-        if event.round is not None and event.tokens:
-            self.tally.add(event.round)
-            if self.first is not None:
-                self.tally.add_seconds(event.round)
-        if self.first is None and event.tokens:
-            self.first = self.last
+        with self._lock:
+            self.text += event.text
+            self.tokens += event.tokens
+            self.sources += event.sources
+            self.logprobs += event.logprobs
+            self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
+            self.waiting.append(event)
+            self.last = perf_counter()
+            if event.round is not None and event.tokens:
+                self.tally.add(event.round)
+                if self.first is not None:
+                    self.tally.add_seconds(event.round)
+            if self.first is None and event.tokens:
+                self.first = self.last
 
     def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
         """Return the reply as far as it has come, which nothing that follows changes."""
-        first = self.last if self.first is None else self.first
-        tally = deepcopy(self.tally)
-        timing = Timing(
-            load_seconds,
-            first - self.started,
-            self.last - first,
-            tally.draft_seconds,
-            tally.verify_seconds,
-            tally.other_seconds,
-        )
-        return Completion(
-            setup,
-            self.text,
-            list(self.tokens),
-            self.finish_reason,
-            len(self.request.prompt),
-            tally,
-            timing,
-            tuple(self.sources),
-            self.is_cut,
-            None if self.request.params.logprobs is None else tuple(self.logprobs),
-            control_reason,
-        )
+        with self._lock:
+            first = self.last if self.first is None else self.first
+            tally = deepcopy(self.tally)
+            timing = Timing(
+                load_seconds,
+                first - self.started,
+                self.last - first,
+                tally.draft_seconds,
+                tally.verify_seconds,
+                tally.other_seconds,
+            )
+            return Completion(
+                setup,
+                self.text,
+                list(self.tokens),
+                self.finish_reason,
+                len(self.request.prompt),
+                tally,
+                timing,
+                tuple(self.sources),
+                self.is_cut,
+                None if self.request.params.logprobs is None else tuple(self.logprobs),
+                control_reason,
+            )

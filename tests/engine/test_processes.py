@@ -59,12 +59,12 @@ def test_threads_share_one_model(llm):
 
 def test_measuring_takes_its_turn_too(llm):
     """Once it ran forwards beside other threads' rounds: wrong text, and now and then the end of the process."""
-    params, stop = SamplingParams(max_tokens=40, ignore_eos=True), threading.Event()
+    params, stop, measured = SamplingParams(max_tokens=40, ignore_eos=True), threading.Event(), []
     alone = llm.generate("Once upon a time", params).token_ids
 
     def measure():
         while not stop.is_set():
-            llm.plain_seconds_per_token([5, 6, 7] * 9, 1)
+            measured.append(llm.plain_seconds_per_token([5, 6, 7] * 9, 1))
 
     thread = threading.Thread(target=measure)
     thread.start()
@@ -73,6 +73,7 @@ def test_measuring_takes_its_turn_too(llm):
     finally:
         stop.set()
         thread.join(30)
+    assert len(measured) > 1
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,8 @@ def test_measuring_takes_its_turn_too(llm):
         ([10**6], 1, UsageError, "prompt token ids must be"),
         ([-1], 1, UsageError, "got `-1`"),
         ([5] * 257, 1, ContextOverflow, "holds 256 tokens"),
+        ([5] * 255 + [10**6], 1, UsageError, "got `1000000`"),
+        ([5], True, UsageError, "got `True`"),
         ([5], 0, UsageError, "repeats must be a whole number from 1 on, got `0`"),
         (7, 1, UsageError, "a prompt must be"),
     ],
@@ -107,6 +110,28 @@ def test_nobody_generates_inside_a_round_of_the_same_model(llm, talker):
     assert llm.generate("The sky is", PARAMS).token_ids == llm.generate("The sky is", PARAMS).token_ids
 
 
+def test_what_is_collected_while_somebody_measures_waits(llm, monkeypatch):
+    """A reply abandoned in a cycle is closed whenever Python likes."""
+    begun = llm.stream("Once upon a time", SamplingParams(max_tokens=40, ignore_eos=True))
+    next(iter(begun))
+    swept, forward = [], llm.target.model.forward
+    monkeypatch.setattr(type(llm), "_sweep", lambda self: swept.append(1))
+    closing = [begun.events]
+
+    def closes(batch, cache):
+        if closing:
+            closing.pop().close()
+            assert not swept
+        return forward(batch, cache)
+
+    monkeypatch.setattr(llm.target.model, "forward", closes)
+    llm.plain_seconds_per_token([5, 6, 7], 1)
+    assert not closing
+    monkeypatch.undo()
+    llm.generate("The sky is", PARAMS)
+    assert llm.engine.is_idle
+
+
 def told(llm, queue):
     try:
         queue.put(llm.generate("The sky is", PARAMS).token_ids)
@@ -128,7 +153,7 @@ def test_a_child_forked_in_the_middle_of_a_round_says_so(talker):
 
     thread = threading.Thread(target=generate)
     thread.start()
-    inside.wait(30)
+    assert inside.wait(30)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=told, args=(llm, queue))
