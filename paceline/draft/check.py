@@ -4,6 +4,7 @@ understands.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import numpy as np
@@ -25,6 +26,8 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
         UsageError: says which drafter did what.
     """
     who, largest = f"drafter `{', '.join(names)}`", LARGEST if vocab is None else vocab - 1
+    if not isinstance(drafts, (list, tuple)):
+        raise UsageError(f"{who} must return a list of drafts from `propose`, got `{drafts!r:.80}`")
     if len(drafts) != len(views):
         raise UsageError(f"{who} must propose one draft per sequence, got `{len(drafts)}` for {len(views)}")
     for draft, view in zip(drafts, views, strict=True):
@@ -43,9 +46,11 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
             raise UsageError(f"{who} must propose tokens from 0 to {largest}, got `{tokens}`")
         if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
             raise UsageError(f"{who} must put parents before their children, got `{parents}`")
+        if not ((draft.guess[1:] >= 0) & (draft.guess[1:] <= 1)).all():
+            raise UsageError(f"{who} must give the odds of each guess, from 0 to 1, got `{draft.guess[1:].tolist()}`")
         if min(sources) < 0 or max(sources) >= len(names):
             raise UsageError(f"{who} must name one of its own sources for each node, got `{sources}`")
-        if draft.drawn is not None or draft.laws:
+        if draft.drawn is not None or draft.laws != {}:
             _check_laws(draft, vocab, who)
 
 
@@ -63,14 +68,12 @@ def _check_laws(draft: Draft, vocab: int | None, who: str) -> None:
     drawn, count = draft.drawn, len(draft.tree)
     if drawn is None or not isinstance(drawn, np.ndarray) or drawn.shape != (count,) or drawn.dtype != np.bool_:
         raise UsageError(f"{who} must say of each of its {count} nodes whether it was `drawn`, got `{drawn!r:.80}`")
+    if not isinstance(draft.laws, Mapping) or not all(0 <= node < count for node in draft.laws):
+        raise UsageError(f"{who} must give the laws by node, from 0 to {count - 1}, got `{draft.laws!r:.80}`")
     missing = {draft.tree.parents[node] for node in np.flatnonzero(drawn[1:]) + 1} - draft.laws.keys()
     if missing:
         raise UsageError(f"{who} must give the law that children were drawn from, got none for node `{min(missing)}`")
     for node, law in draft.laws.items():
-        if (
-            not isinstance(law, np.ndarray)
-            or law.ndim != 1
-            or law.dtype != np.float64
-            or len(law) != (vocab or len(law))
-        ):
+        is_law = isinstance(law, np.ndarray) and law.ndim == 1 and law.dtype == np.float64
+        if not is_law or len(law) != (vocab or len(law)) or not (law >= 0).all():
             raise UsageError(f"{who} must give the law of node {node} as float64 [{vocab or 'V'}], got `{law!r:.80}`")

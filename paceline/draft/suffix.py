@@ -41,8 +41,8 @@ class _State:
     automaton: Any
     tree: TokenTree | None = None  # the latest proposal, before anything pruned it
     kinds: Ints | None = None
-    usual: Probabilities | None = None  # how often each kind was right, and what this text makes of it
-    tilt: Tilt = field(default_factory=Tilt)
+    usual: Probabilities | None = None  # how often each kind was right, in all texts
+    tilt: Tilt = field(default_factory=Tilt)  # what this text makes of that
     view: View | None = None  # as of the latest round, and what that round committed
     committed: Ints | None = None
 

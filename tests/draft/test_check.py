@@ -32,6 +32,12 @@ BAD = {
     "nothing": (tree(TREE.tokens[:0], TREE.parents[:0]), "the sequence's last token at the root"),
     "another root": (tree(np.array([6, 1, 2, 3])), "the sequence's last token at the root"),
     "too few guesses": (replace(GOOD, guess=GOOD.guess[:2]), "each of its 4 nodes"),
+    "a guess that is none": (
+        replace(GOOD, guess=np.array([1, 0.5, np.nan, 0.5])),
+        "from 0 to 1, got `.0.5, nan, 0.5.`",
+    ),
+    "a guess beyond doubt": (replace(GOOD, guess=np.array([1, 0.5, 0.5, 2.0])), "odds of each guess, from 0 to 1"),
+    "a guess below doubt": (replace(GOOD, guess=np.array([1, -0.1, 0.5, 0.5])), "odds of each guess, from 0 to 1"),
     "itself for a parent": (tree(parents=np.array([-1, 0, 2, 1])), "parents before their children"),
     "a child before its parent": (tree(parents=np.array([-1, 0, 3, 1])), "parents before their children"),
     "no such token": (tree(np.array([5, 1, 8, 3])), "tokens from 0 to 7"),
@@ -39,6 +45,9 @@ BAD = {
     "another's source": (replace(GOOD, source=np.ones(4, np.int8)), "one of its own sources"),
     "drawn from nothing": (replace(DRAWN, laws={}), "got none for node `0`"),
     "a law and nothing drawn": (replace(DRAWN, drawn=None), "whether it was `drawn`"),
+    "no laws at all": (replace(DRAWN, laws=None), "the laws by node"),
+    "a law of another's node": (replace(DRAWN, laws={0: np.ones(8), 99: np.ones(8)}), "laws by node, from 0 to 3"),
+    "a law of no numbers": (replace(DRAWN, laws={0: np.full(8, np.nan)}), "law of node 0 as float64"),
     "a short law": (replace(DRAWN, laws={0: np.full(3, 1 / 3)}), r"node 0 as float64 \[8\]"),
 }
 SHORTER = ("no such token", "a short law")  # what only the whole vocabulary tells
@@ -73,5 +82,10 @@ def test_in_a_mix_the_one_who_did_it_is_named(name):
 def test_drafts_are_taken_with_and_without_laws():
     for draft in (GOOD, DRAWN, replace(GOOD, guess=GOOD.guess.astype(np.float64))):
         check([draft], [VIEW], 8, ("mine",))
-    with pytest.raises(UsageError, match="one draft per sequence, got `0` for 1"):
-        check([], [VIEW], 8, ("mine",))
+    for drafts, said in (
+        ([], "one draft per sequence, got `0` for 1"),
+        (None, "list of drafts"),
+        (iter(()), "a list of"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check(drafts, [VIEW], 8, ("mine",))
