@@ -153,6 +153,15 @@ class Verified:
     logits: Floats
 
 
+def _plain(value: Any) -> Any:
+    """Return a setting with Python's numbers for numpy's, in tuples too."""
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist() if value.ndim == 0 else tuple(value.tolist()))
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(_plain, value)) if type(value) is tuple else value
+
+
 Processor = Callable[[Ints, Floats], Floats]
 """Maps (token ids int32 [n] of prompt, output and path, logits float32 [V], its own to change) to logits [V]."""
 
@@ -199,10 +208,7 @@ class SamplingParams:
             if isinstance(value, (list, set, frozenset, range)):
                 object.__setattr__(self, name, tuple(value))
         for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(value, np.ndarray):
-                value = tuple(value.tolist()) if value.ndim else value.item()
-            object.__setattr__(self, setting.name, value.item() if isinstance(value, np.generic) else value)
+            object.__setattr__(self, setting.name, _plain(getattr(self, setting.name)))
 
     @property
     def is_greedy(self) -> bool:

@@ -306,12 +306,14 @@ def test_numpy_numbers_are_numbers():
         max_tokens=np.array(7),
         ignore_eos=np.bool_(True),
         allowed_tokens=np.array([1, 2]),
+        logit_bias={np.int64(4): np.float32(0.5)},
         stop=["a"],
     )
     validate(given)
     assert given == SamplingParams(
-        0.5, 3, 0.9, seed=2**63, max_tokens=7, ignore_eos=True, allowed_tokens=(1, 2), stop=("a",)
+        0.5, 3, 0.9, seed=2**63, max_tokens=7, ignore_eos=True, allowed_tokens=(1, 2), logit_bias={4: 0.5}, stop=("a",)
     )
+    assert SamplingParams(allowed_tokens=[np.int32(1)]).allowed_tokens == (1,)
     assert SamplingParams(allowed_tokens=range(2)).allowed_tokens == (0, 1)
-    with pytest.raises(UsageError, match="temperature must be 0 .greedy. or more, got `nan`"):
+    with pytest.raises(UsageError, match="or more, got `nan`"):
         validate(SamplingParams(np.float32(np.nan)))
