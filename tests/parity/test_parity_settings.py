@@ -8,11 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pairs import loaded, overlapping, permuted, setting_of
 from parity_tools import engine_of, run
 from sweep import sweep
 
+from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
+from paceline.engine.loading import make_drafter
 from paceline.engine.sequence import Request
 from paceline.errors import NumericalError, ProcessorError, UsageError
 from paceline.sample.draw import adjust_fast, draw
@@ -113,6 +116,35 @@ def test_drafts_change_no_token_and_no_log_probability(setting, base, length):
         assert said.logprobs == plain.logprobs, name
         if name in ("oracle", "itself"):
             assert said.tally.rounds == 1 + -(-(len(plain.tokens) - 1) // (length + 1)), name
+
+
+EVERYBODY = [
+    "suffix", "recycle", "lookahead", "predicted", "blunt", "twin", "stranger", "staged:blunt", "ensemble:twin+blunt",
+    "ensemble:stranger+twin", "branches:twin+stranger", "predicted,suffix,recycle,blunt",
+]  # fmt: skip
+
+
+def everybody(name):
+    """A drafter by name: of the same tokens, of the same under other ids, and of others."""
+    target = loaded("big", model_of(), TOKENIZER.pieces)
+    blunt = loaded("blunt", model_of(reach=4, seed=7), TOKENIZER.pieces)
+    setting = setting_of(target, [permuted(target, name="twin"), overlapping("stranger"), blunt])
+    members = [make_drafter(member, setting) for member in name.split(",")]
+    return members[0] if len(members) == 1 else MixDrafter(members)
+
+
+@BASE
+@pytest.mark.parametrize("name", EVERYBODY)
+@pytest.mark.parametrize("setting", sweep(SETTINGS, fast=("all", "repetition", "bad words", "processors")))
+def test_no_drafter_changes_what_a_setting_makes_of_the_text(setting, name, base):
+    """Those that draw with the request's own law, in its tokens or in others, and those that only look."""
+    params = replace(BASES[base], logprobs=2, **SETTINGS[setting])
+    (plain,) = said_by(params)
+    drafter, expected = everybody(name), plain.tokens[:9] + plain.tokens[11:]
+    for _ in range(2):  # the second time it knows something
+        (said,) = said_by(params, drafter, length=5, predictions=[expected])
+        assert said.key() == plain.key()
+        assert said.logprobs == plain.logprobs
 
 
 @BASE
