@@ -103,7 +103,8 @@ def audit(
     """Check that the drafts of `llm` change nothing.
 
     Every prompt is answered plainly and with speculation, greedily and sampled; every emitted token is checked against
-    a second reading of the text; many short replies are compared with the target's law.
+    a second reading of the text; many short replies are compared with the target's law. It needs the model to itself:
+    no other thread may use it meanwhile.
 
     Args:
         params: how replies are drawn, penalties, bias and bad words included; their temperature is not read.
@@ -111,7 +112,11 @@ def audit(
         prediction: what the replies are expected to be, for a drafter that reads it.
         tolerance: margin up to which a difference is a tie; 0 where rows are bitwise independent, as here.
         found: filled while the audit runs, so that an interrupted one keeps what it has.
+
+    Raises:
+        UsageError: replies of `llm` are open.
     """
+    llm.check_idle("an audit")
     started = perf_counter()
     verifier = llm.engine.parts.verifier
     found = found or Audit({})

@@ -60,8 +60,8 @@ def _draft(result: Json, found: Examination) -> Iterator[str]:
     for name, seconds in found.step_seconds.items():
         if seconds > DEAR * plain:
             yield (
-                f"A step of {name} costs {seconds / plain:.2f} of a plain token: take a smaller draft, --draft-quant "
-                "q4s, or --draft auto, which asks it only where it pays."
+                f"A step of {name} costs {seconds / plain:.2f} of a plain token: take a smaller draft, or --draft "
+                "auto, which asks it only where it pays."
             )
     if best and not best["length"] and found.acceptance:
         bar = result["break_even"]

@@ -23,12 +23,18 @@ def run_doctor(
 ) -> Json:
     """Measure what speculation gains with `llm` and say why; what `paceline doctor --json` prints.
 
+    It needs the model to itself: no other thread may use it meanwhile.
+
     Args:
         prompts: ours if not given.
         params: how replies are drawn.
         seconds: to measure replies for.
         found: filled while it runs, so that `conclude` makes a report of an interrupted one.
+
+    Raises:
+        UsageError: replies of `llm` are open.
     """
+    llm.check_idle("a doctor")
     found = found or Examination()
     params = params or SamplingParams(max_tokens=128)
     examine(llm, prompts or OURS, params, found, is_late=deadline(seconds), progress=progress)

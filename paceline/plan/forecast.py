@@ -79,7 +79,7 @@ def forecast(plan: Plan) -> Json:
             "why": "it lets refusals cut nothing, forgets the bonus token, and pays for one draft step of "
             f"{SEEDS_LENGTH} and none of the extra rows the target checks",
         },
-        "verdict": verdict(best, tree, costs, first) + ("" if plan.measured else _room(room, plan.target.hardware)),
+        "verdict": verdict(best, tree, costs, first) + ("" if plan.measured else _shortage(room, plan.target.hardware)),
     }
 
 
@@ -174,11 +174,11 @@ def _lengths(best: int) -> list[int]:
     return sorted({*LENGTHS, best} - {0})
 
 
-def _room(memory: Json, machine: Hardware) -> str:
-    if memory["fits"]:
+def _shortage(room: Json, machine: Hardware) -> str:
+    if room["fits"]:
         return ""
-    has = f"{memory['total'] / 1e9:.1f} GB are wanted and {machine.name} has {machine.memory_bytes / 1e9:.0f}"
-    return f" But it does not fit: {has}; fewer --bits or a smaller model."
+    has = f"{room['total'] / 1e9:.1f} GB are wanted and {machine.name} has {machine.memory_bytes / 1e9:.0f}"
+    return f" It does not fit: {has}; fewer --bits or a smaller model."
 
 
 def _choice(choice: Choice) -> Json:

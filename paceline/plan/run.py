@@ -15,6 +15,7 @@ from paceline.plan.roofline import Run
 from paceline.plan.shapes import SOURCES
 
 TARGET, DRAFT, HARDWARE, ACCEPTANCE, CONTEXT, BITS = "8b", "1b", "a100", 0.75, 1024, 16.0
+MOST_BATCH = 65536
 FREE = "free"  # a draft that costs nothing: look-up in the text
 
 
@@ -53,6 +54,10 @@ def run_plan(
             target=target, draft=draft, hardware=hardware, context=context, bits=bits, draft_bits=draft_bits
         )
     draft, context = DRAFT if draft is None else draft, CONTEXT if context is None else context
+    _check_number("bits", bits, 1, 32)
+    _check_number("draft_bits", draft_bits, 1, 32)
+    _check_number("context", context, 1, 2**31 - 1, whole=True)
+    _check_number("batch", batch, 1, MOST_BATCH, whole=True)
     data = read_doctor(Path(measured)) if measured else {}
     given = None if acceptance is None else _odds(acceptance)
     odds = given or [float(value) for value in data.get("acceptance") or ()] or [ACCEPTANCE]
@@ -62,6 +67,8 @@ def run_plan(
     points = [] if v is None else _points(v)
     if cost is not None:
         _check_cost(cost, draft)
+    if draft == FREE and draft_bits is not None:
+        raise UsageError("draft_bits must be of a draft model, and look-up has none", hint="drop --draft-bits")
     found: Json = {
         "target": target_run.shape.name,
         "draft": draft_run.shape.name if draft_run else FREE,
@@ -129,3 +136,12 @@ def _points(v: Mapping[int, float]) -> list[tuple[int, float]]:
     if fall is not None:
         raise UsageError(f"v must not fall as more tokens are checked, got {fall[1]:g} at `{fall[0]}`", hint=hint)
     return points
+
+
+def _check_number(name: str, value: object, least: int, most: int, *, whole: bool = False) -> None:
+    if value is None:
+        return
+    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not fits or not least <= value <= most:  # type: ignore[operator]
+        number = "a whole number" if whole else "a number"
+        raise UsageError(f"{name} must be {number} from {least} to {most}, got `{value!r:.80}`")

@@ -174,7 +174,7 @@ def test_help_and_tables_fit_a_narrow_terminal(capsys):
 
 def test_what_does_not_fit_is_said_in_the_verdict_and_examples_fit(capsys):
     call = ["--target", "70b", "--draft", "8b", "--hardware", "a100"]
-    assert "But it does not fit: 157." in plan_json(*call, capsys=capsys)["verdict"]
+    assert "It does not fit: 157." in plan_json(*call, capsys=capsys)["verdict"]
     found = plan_json(*call, "--bits", "4", "--acceptance", "0.75", capsys=capsys)
     assert found["memory"]["fits"]
     assert "fit" not in found["verdict"]
@@ -237,6 +237,21 @@ def test_a_plan_is_a_function_too():
         run_plan(cost=-1)
     with pytest.raises(UsageError, match="0 to 1"):
         run_plan(acceptance=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch": 0}, "batch must be a whole number from 1 to 65536, got `0`"),
+        ({"bits": 64}, "bits must be a number from 1 to 32, got `64`"),
+        ({"bits": float("nan")}, "got `nan`"),
+        ({"context": 10.5}, "context must be a whole number"),
+        ({"draft": "free", "draft_bits": 4}, "draft_bits must be of a draft model"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused(settings, said):
+    with pytest.raises(UsageError, match=said):
+        run_plan(**settings)
 
 
 def test_a_picture_is_written(tmp_path, capsys):
