@@ -44,7 +44,7 @@ def explain(outlook: Outlook) -> str:
     ]
     if not on:
         return f"{OFF}: {'; '.join(off) or 'nobody has anything to guess'}"
-    deepest = max(on, key=lambda name: max(outlook.lengths[name]))
+    deepest = max(on, key=lambda name: (max(outlook.lengths[name]), outlook.beliefs[name].tried))
     return "; ".join([_choice(outlook, clock, deepest), *(f"without {text}" for text in off)])
 
 
