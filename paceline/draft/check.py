@@ -14,6 +14,7 @@ from paceline.types import Draft, TokenTree, View
 
 MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
 LARGEST = 2**31 - 1  # id, where the vocabulary is not known
+ROUNDING = 1e-6  # by which odds may exceed 1
 
 
 def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[str, ...]) -> None:
@@ -46,7 +47,7 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
             raise UsageError(f"{who} must propose tokens from 0 to {largest}, got `{tokens}`")
         if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
             raise UsageError(f"{who} must put parents before their children, got `{parents}`")
-        if not ((draft.guess[1:] >= 0) & (draft.guess[1:] <= 1)).all():
+        if not ((draft.guess[1:] >= 0) & (draft.guess[1:] <= 1 + ROUNDING)).all():
             raise UsageError(f"{who} must give the odds of each guess, from 0 to 1, got `{draft.guess[1:].tolist()}`")
         if min(sources) < 0 or max(sources) >= len(names):
             raise UsageError(f"{who} must name one of its own sources for each node, got `{sources}`")
