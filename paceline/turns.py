@@ -33,6 +33,13 @@ def turn(folder: Path, *, patience: float = PATIENCE) -> Iterator[bool]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def turn_or_later(folder: Path, *, now: bool) -> Iterator[bool]:
+    """Take a turn; where what is to be done need not be done `now`, wait for nobody. Yields whether to go on."""
+    with turn(folder, patience=PATIENCE if now else 0.0) as is_ours:
+        yield is_ours or now
+
+
 def _taken(handle: int) -> bool:
     """Whether the turn is ours, or cannot be had by anybody."""
     try:

@@ -30,6 +30,11 @@ _EXAMPLES = """\
 _BAR = 30
 
 
+def _bits(said: str) -> Any:
+    """Return an option for bits a weight that has no default of its own."""
+    return typer.Option(help=said, metavar="N", min=1, max=32, callback=finite, show_default=False)
+
+
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 def plan(
     target: Annotated[
@@ -70,25 +75,11 @@ def plan(
     batch: Annotated[int, typer.Option(help="Sequences at once.", metavar="B", min=1, max=65536)] = 1,
     bits: Annotated[
         float | None,
-        typer.Option(
-            help="Bits a weight of the target; a model file's own if not given, else 16.",
-            metavar="N",
-            min=1,
-            max=32,
-            callback=finite,
-            show_default=False,
-        ),
+        _bits("Bits a weight of the target; a model file's own if not given, else 16."),
     ] = None,
     draft_bits: Annotated[
         float | None,
-        typer.Option(
-            help="Bits a weight of the draft; a model file's own if not given, else the target's.",
-            metavar="N",
-            min=1,
-            max=32,
-            callback=finite,
-            show_default=False,
-        ),
+        _bits("Bits a weight of the draft; a model file's own if not given, else the target's."),
     ] = None,
     cost: Annotated[
         float | None,

@@ -18,7 +18,7 @@ import numpy as np
 
 from paceline.errors import ModelFileError, UsageError, VocabMismatch
 from paceline.kernels.native import native
-from paceline.turns import PATIENCE, turn
+from paceline.turns import turn_or_later
 from paceline.types import Ints
 
 CAPACITY = 1 << 18  # tokens
@@ -149,8 +149,8 @@ class Corpus:
                 return
         target = path or self.path
         assert target is not None
-        with turn(target.parent, patience=PATIENCE if now else 0.0) as is_ours:
-            if not is_ours and not now:
+        with turn_or_later(target.parent, now=now) as goes_on:
+            if not goes_on:
                 return
             whole = self
             if target == self.path and target.exists() and _stamp(target) != self._stamp:

@@ -55,11 +55,7 @@ class Baton:
         if self._lock.acquire(blocking=False):
             try:
                 if not self._is_taken and not self._is_lost:
-                    self._is_taken = True
-                    try:
-                        do()
-                    finally:
-                        self._is_taken = False
+                    self.alone(do)
             finally:
                 self._lock.release()
 

@@ -19,7 +19,7 @@ from paceline.control.acceptance import Record, bounded
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Drafter, experience_of
 from paceline.engine.measured import path_of, read, write
-from paceline.turns import PATIENCE, turn
+from paceline.turns import turn_or_later
 from paceline.types import Probabilities
 
 VERSION = 1
@@ -76,8 +76,8 @@ class Memory:
         self._saved = monotonic()
         if not any(counts[1].any() for counts in self._unsaved.values()):
             return
-        with turn(self._path.parent, patience=PATIENCE if now else 0.0) as is_ours:
-            if not is_ours and not now:  # a reply is waiting; next time, then
+        with turn_or_later(self._path.parent, now=now) as goes_on:
+            if not goes_on:  # a reply is waiting; next time, then
                 return
             known = self._read()  # another process may have written since
             for name, counts in self._unsaved.items():

@@ -5,6 +5,7 @@ from pairs import loaded, setting_of, target_of
 
 import paceline.draft.auto as auto
 import paceline.engine.loading  # noqa: F401  (registers every name)
+from paceline.config import MIX
 from paceline.draft.base import lookup, names
 from paceline.draft.mix import MixDrafter
 from paceline.model import sources
@@ -21,6 +22,7 @@ def test_without_a_sibling_it_needs_no_model():
     drafter = auto.make_auto(setting_of(target, []), "")
     assert isinstance(drafter, MixDrafter)
     assert drafter.sources == ("predicted", "suffix", "recycle")
+    assert drafter.sources[1:] == MIX, "what is proposed to whoever wants company for it"
 
 
 def test_the_sibling_of_a_known_model_joins(monkeypatch):
