@@ -6,4 +6,5 @@ import pytest
 def sweep(values, fast):
     """Return the values of a parametrised test; those not in `fast` are marked slow."""
     assert all(value in values for value in fast), (values, fast)
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    slow = pytest.mark.slow
+    return [v if v in fast else pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=slow) for v in values]

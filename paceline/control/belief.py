@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.control.acceptance import Acceptance, bounded
-from paceline.control.numbers import median
+from paceline.control.numbers import lower_median
 from paceline.types import Probabilities, Spent
 
 PRIOR, PRIOR_WEIGHT = 0.7, 2.0  # right so often, as if seen so often, before anything was
@@ -24,7 +24,7 @@ DOUBTED = 6.0  # what a refused source's past may weigh at most, so that a few r
 YOUNG = 8  # guesses put to the test until which a source may hope
 REMEMBERED = 16  # rounds that the share of rounds with a guess is the mean of, more or less
 SILENT = 0.1  # share of rounds: about 25 in a row without a guess
-WINDOW = 9  # rounds that a step's seconds are the median of
+WINDOW = 9  # rounds that a step's seconds are the median of; what was calibrated counts as one of them
 
 
 class Belief:
@@ -39,13 +39,14 @@ class Belief:
         self.name = name
         self._right, self._tested = PRIOR * PRIOR_WEIGHT, PRIOR_WEIGHT
         self._depth, self._at = depth, Acceptance(np.full(depth, PRIOR), weight=SHRINK, decay=DECAY)
-        self._steps = deque[float]([step_seconds] * 4 if step_seconds else [], maxlen=WINDOW)
+        self._steps = deque[float]([step_seconds] if step_seconds else [], maxlen=WINDOW)
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
-        self.step_seconds = median(self._steps)  # 0 if it takes no time
+        self.step_seconds = step_seconds or 0.0  # 0 if it takes no time
         self.share = 1.0 if step_seconds else 0.5  # of rounds in which it has anything to guess
         self._kept_ever = 0
         self.recalled = 0.0  # observations that earlier runs are worth
         self._ran = False
+        self.has_run = False  # and its seconds were seen, not just calibrated
         self.is_on = True
         self.tried = 0
 
@@ -119,7 +120,8 @@ class Belief:
             self._is_warm = True
         elif not self._steps or ran_before or seconds < self.step_seconds:
             self._steps.append(seconds)
-            self.step_seconds = median(self._steps)
+            self.step_seconds = lower_median(self._steps)
+            self.has_run = True
 
     def turn(self, *, on: bool) -> None:
         """Use it or not; what spoke against it counts for less from then on."""

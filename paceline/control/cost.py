@@ -1,9 +1,10 @@
-"""What a forward of the target with M rows takes on this machine: measured once, corrected while it runs.
+"""What a forward of the target with M rows takes on this machine: measured once, corrected by what rounds take.
 
-Knows rows and seconds only. Between the measured points seconds are interpolated, beyond them extended; what rounds
-really take corrects them point by point with medians, so that one disturbed round means nothing. What disturbed the
-measurement can only have added to it, and a point that looks dear is not tried: one a little above the line between
-its neighbours is taken to be on it until it is.
+Knows rows and seconds only. A measurement is a guess that counts as one observation: two rounds overrule it, whatever
+it said. Rows that no round had follow the nearest that one had, within what forwards can do: more rows take no less
+time, and twice the rows not much more than twice of it. Between the points seconds are interpolated, beyond them
+extended. What disturbs a measurement only adds to it, and a point that looks dear is not tried: one a little above the
+line between its neighbours is taken to be on it until it is seen.
 """
 
 from __future__ import annotations
@@ -12,17 +13,23 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
-from paceline.control.numbers import median
+from paceline.control.numbers import lower_median
 from paceline.types import Json, Probabilities
 
-WINDOW = 9  # observations a correction is the median of
+GRID = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)  # rows told apart, measured or not
+SLOPE = 0.1  # of a forward of one row, for each row more, where one row count alone is known: a processor's usual
+SLACK = 1.5  # times proportional that more rows may take: some libraries' first extra row is dearer than the first
+WINDOW = 9  # observations that a point is the median of
+PRIOR = 3  # observations of a point from which on its measurement no longer counts
 DISTURBED = 1.3  # times what its neighbours say: more than that is no disturbance but a step
 RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
 STALE = 512  # observations after which half of what it says of its own is forgotten
-JUMP = math.log(3)  # the most that one observation may differ
+SOON = 64  # and all of it, where it was seen so seldom that stalls of the machine may be all there was
+WRONG = math.log(1.5)  # two points that are off by so different factors: what lies between them is not known
 DRIFT = math.log(1.3)  # from here on reality is another one
 PATIENCE = 256  # observations in a row that must say so
 
@@ -31,7 +38,7 @@ class CostTable:
     """Seconds of a forward by its rows.
 
     Args:
-        measured: rows -> seconds, at least one; made monotone by the closest rising curve.
+        measured: rows -> seconds, at least one; made monotone by the nearest rising curve.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
@@ -39,32 +46,32 @@ class CostTable:
         sound = all(rows >= 1 and math.isfinite(seconds) and seconds > 0 for rows, seconds in points)
         if not points or not sound:
             raise ValueError(f"a cost table needs rows from 1 on and seconds above 0, got {dict(measured)}")
-        self.rows = np.array([rows for rows, _ in points])
-        self.base = rising([seconds for _, seconds in points])
+        self._measured_rows = [rows for rows, _ in points]
+        self.rows = np.array(sorted({*GRID, *self._measured_rows}))
+        self.base = filled(self.rows, self._measured_rows, rising([seconds for _, seconds in points]))
         straight = hull(self.rows, self.base)
-        hopes = np.log(np.where(self.base < DISTURBED * straight, straight / self.base, 1.0)).tolist()
         self._knots = self.rows.tolist()
-        self._shifts = list(hopes)  # the medians of what was seen
-        # log(observed / measured); the measurement counts as three observations
-        self._seen = [deque([hope] * 3, maxlen=WINDOW) for hope in hopes]
-        self._when = [-RECENT - 1] * len(points)
+        is_dear = (self.base > 1.000001 * straight) & (self.base < DISTURBED * straight)
+        self._shifts = [0.0] * len(self._knots)  # of points that were seen: log(now / measured)
+        self._hopes = np.log(np.where(is_dear, straight / self.base, 1.0)).tolist()  # and of those that were not
+        self._seen = [deque[float](maxlen=WINDOW) for _ in self._knots]  # log(observed / measured)
+        self._when = [-RECENT - 1] * len(self._knots)
         self._count = self._off = 0
-        self._now: Probabilities | None = None
+        self._base: list[float] = self.base.tolist()
+        self._now: list[float] | None = None
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
-        asked, knots, now = np.asarray(rows, np.float64), self.rows, self._current()
-        found = np.interp(asked, knots, now)
-        if asked.size and asked.max() > knots[-1]:
-            slope = (now[-1] - now[-2]) / (knots[-1] - knots[-2]) if len(knots) > 1 else 0.0
-            found += slope * np.maximum(asked - knots[-1], 0)
+        asked, now = np.asarray(rows, np.float64), self._current()
+        found = np.interp(asked, self.rows, now)
+        if asked.size and asked.max() > self._knots[-1]:
+            slope = (now[-1] - now[-2]) / (self._knots[-1] - self._knots[-2])
+            found += slope * np.maximum(asked - self._knots[-1], 0)
         return np.asarray(np.where(asked > 0, found, 0.0))
 
     def at(self, rows: int) -> float:
         """Return the seconds of one forward."""
-        if rows > self._knots[-1]:
-            return float(self.seconds([rows])[0])
-        return float(np.interp(rows, self.rows, self._current()))
+        return _between(rows, self._knots, self._current())
 
     def observe(self, rows: int, seconds: float) -> None:
         """Correct the nearest point by what a forward really took; what cannot be is ignored."""
@@ -72,26 +79,44 @@ class CostTable:
             return
         knot = self._nearest(rows)
         # As measured, not as corrected: a correction must not feed on itself.
-        measured = self._measured(rows)
-        seen = self._seen[knot]
-        shift = self._shifts[knot]
-        seen.append(min(max(math.log(seconds / measured), shift - JUMP), shift + JUMP))
+        shift = math.log(seconds / self._measured(rows))
+        seen, before = self._seen[knot], self._shifts[knot]
+        # An unseen point is taken for what forwards can do, if that is nearer than what was measured.
+        prior = before if seen else math.log(self._current()[knot] / self.base[knot])
+        seen.append(shift)
         self._count += 1
         self._when[knot] = self._count
-        now = self._shifts[knot] = median(seen)
+        now = lower_median([*seen, prior] if len(seen) < PRIOR else seen)
         self._off = self._off + 1 if abs(now) > DRIFT else 0
-        if now != shift:
-            self._follow(knot, now - shift)
-            self._now = None
+        self._shifts[knot], self._now = now, None
+        if len(seen) > PRIOR and now != before:
+            self._follow(knot, now - before)
         self._expire(self._count % len(self._seen))
 
-    def doubt(self, rows: int) -> None:
-        """Forget what was seen of forwards with about so many rows, so that the next one says it anew."""
-        self._seen[self._nearest(rows)].clear()
+    def reach(self, seconds: float) -> int:
+        """Return how many rows a forward may have that takes no longer than so many seconds, whatever was measured.
 
-    def correction(self, rows: int) -> float:
-        """Return seconds now / as measured for so many rows."""
-        return self.at(rows) / self._measured(rows)
+        What rounds had counts as it was seen, and more rows as no dearer by the row.
+        """
+        now, most, worst = self._current(), math.inf, list[float]()
+        for value, seen in zip(reversed(now), reversed(self._seen), strict=True):
+            most = value if seen else most
+            worst.append(most)
+        each, reached = math.inf, 1
+        for rows, value, bound, seen in zip(self._knots, now, reversed(worst), self._seen, strict=True):
+            each = min(each, value / rows) if seen else each
+            if not seen and min(bound, each * rows) > seconds:
+                return max(int(seconds / each), reached)
+            reached = rows
+        return reached
+
+    @property
+    def unknown(self) -> list[int]:
+        """Return rows that nothing is known of: none was seen, and those that were contradict what was measured."""
+        sure = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if len(seen) >= PRIOR - 1]
+        if not sure or max(sure) - min(sure) < WRONG:
+            return []
+        return [rows for rows, seen in zip(self._knots, self._seen, strict=True) if not seen]
 
     @property
     def has_drifted(self) -> bool:
@@ -100,7 +125,7 @@ class CostTable:
 
     def to_json(self) -> Json:
         """Return the table as measured."""
-        return {str(rows): seconds for rows, seconds in zip(self._knots, self.base.tolist(), strict=True)}
+        return {str(rows): self._measured(rows) for rows in self._measured_rows}
 
     @staticmethod
     def from_json(value: object) -> CostTable:
@@ -117,7 +142,7 @@ class CostTable:
             raise ValueError(f"a cost table is an object of rows and seconds, got {value!r:.80}") from error
 
     def _measured(self, rows: int) -> float:
-        return float(np.interp(rows, self.rows, self.base))
+        return _between(rows, self._knots, self._base)
 
     def _nearest(self, rows: int) -> int:
         at = min(bisect_left(self._knots, rows), len(self._knots) - 1)
@@ -125,7 +150,7 @@ class CostTable:
             at -= 1
         return at
 
-    def _current(self) -> Probabilities:
+    def _current(self) -> list[float]:
         if self._now is None:
             self._now = self._corrected()
         return self._now
@@ -133,29 +158,68 @@ class CostTable:
     def _follow(self, knot: int, moved: float) -> None:
         """Move the points not seen of late along with the nearest one that was: most likely the machine has changed."""
         recent = self._recent()
-        for i, seen in enumerate(self._seen):
-            if i not in recent and _closest(i, recent) == knot:
+        for i in _nearest(knot, recent, len(self._knots)):
+            if i != knot and self._seen[i]:
                 self._shifts[i] += moved
-                for place, value in enumerate(seen):
-                    seen[place] = value + moved
+                for place, value in enumerate(self._seen[i]):
+                    self._seen[i][place] = value + moved
 
     def _expire(self, knot: int) -> None:
         """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
-        if self._count - self._when[knot] > STALE:
-            shift = (self._shifts[_closest(knot, self._recent())] + self._shifts[knot]) / 2
-            self._shifts[knot], self._when[knot], self._now = shift, self._count - RECENT - 1, None
-            self._seen[knot].clear()
-            self._seen[knot].extend([shift] * 3)
+        age, seen = self._count - self._when[knot], self._seen[knot]
+        if seen and age > (STALE if len(seen) > PRIOR else SOON):
+            if len(seen) > PRIOR:
+                nearest = min(self._recent(), key=lambda other: abs(other - knot))
+                self._shifts[knot] = (self._shifts[nearest] + self._shifts[knot]) / 2
+                self._when[knot] = self._count - RECENT - 1
+            else:
+                seen.clear()
+            self._now = None
 
     def _recent(self) -> list[int]:
         return [i for i, when in enumerate(self._when) if self._count - when <= RECENT]
 
-    def _corrected(self) -> Probabilities:
-        return np.asarray(np.maximum.accumulate(self.base * np.exp(self._shifts)))
+    def _corrected(self) -> list[float]:
+        shifts = self._shifts.copy()
+        seen = [i for i, found in enumerate(self._seen) if found]
+        for known in seen:
+            for i in _nearest(known, seen, len(shifts)):
+                if i != known:
+                    shifts[i] = shifts[known] + self._hopes[i]
+        now = [base * math.exp(shift) for base, shift in zip(self._base, shifts if seen else self._hopes, strict=True)]
+        _bound(now, self._knots, self._seen)
+        return list(accumulate(now, max))
 
 
-def _closest(knot: int, others: Sequence[int]) -> int:
-    return min(others, key=lambda other: abs(other - knot))
+def _nearest(one: int, others: Sequence[int], count: int) -> range:
+    """Return which of so many places are nearer to one of some than to the others, which are in order."""
+    at = others.index(one)
+    first = (others[at - 1] + one) // 2 + 1 if at else 0
+    last = (one + others[at + 1]) // 2 if at + 1 < len(others) else count - 1
+    return range(first, last + 1)
+
+
+def _between(rows: int, knots: Sequence[int], values: Sequence[float]) -> float:
+    """Return a curve's value by the line through the points around it, or through the last two."""
+    right = min(max(bisect_left(knots, rows), 1), len(knots) - 1)
+    share = (rows - knots[right - 1]) / (knots[right] - knots[right - 1])
+    return values[right - 1] + share * (values[right] - values[right - 1])
+
+
+def _bound(now: list[float], knots: Sequence[int], seen: Sequence[Sequence[float]]) -> None:
+    """Keep points that no round had between those that one had: as long as fewer rows, not dearer by the row."""
+    least, each = 0.0, math.inf
+    for i, rows in enumerate(knots):
+        if seen[i]:
+            least, each = max(least, now[i]), min(each, now[i] / rows)
+        else:
+            now[i] = min(max(now[i], least), SLACK * each * rows)
+    most, each = math.inf, 0.0
+    for i in range(len(knots) - 1, -1, -1):
+        if seen[i]:
+            most, each = min(most, now[i]), max(each, now[i] / knots[i])
+        else:
+            now[i] = max(min(now[i], most), each / SLACK * knots[i])
 
 
 def hull(rows: np.ndarray, seconds: Probabilities) -> Probabilities:
@@ -172,12 +236,26 @@ def hull(rows: np.ndarray, seconds: Probabilities) -> Probabilities:
 
 
 def rising(values: Sequence[float]) -> Probabilities:
-    """Return the nearest curve that never falls (least squares; pool adjacent violators)."""
-    blocks: list[tuple[float, int]] = []
+    """Return the nearest curve that never falls, by the sum of absolute ratios: one wild value moves no other.
+
+    Pool adjacent violators; a pool is worth its lower median.
+    """
+    blocks: list[list[float]] = []
     for value in values:
-        block = (float(value), 1)
-        while blocks and blocks[-1][0] > block[0]:
-            mean, count = blocks.pop()
-            block = ((mean * count + block[0] * block[1]) / (count + block[1]), count + block[1])
+        block = [float(value)]
+        while blocks and lower_median(blocks[-1]) > lower_median(block):
+            block = [*blocks.pop(), *block]
         blocks.append(block)
-    return np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])
+    return np.repeat([lower_median(block) for block in blocks], [len(block) for block in blocks])
+
+
+def filled(rows: np.ndarray, known: Sequence[int], seconds: Probabilities) -> Probabilities:
+    """Return float64 [n]: a curve at all rows, by lines between the known points and on beyond them."""
+    if len(known) == 1:
+        return np.asarray(seconds[0] * (1 + SLOPE * (rows - 1)) / (1 + SLOPE * (known[0] - 1)))
+    found = np.interp(rows, known, seconds)
+    slope = (seconds[-1] - seconds[-2]) / (known[-1] - known[-2])
+    found += slope * np.maximum(rows - known[-1], 0)
+    # Below the first known rows, as for one point.
+    below = seconds[0] * (1 + SLOPE * (rows - 1)) / (1 + SLOPE * (known[0] - 1))
+    return np.asarray(np.where(rows < known[0], below, found))

@@ -9,3 +9,13 @@ def median(values: Iterable[float], *, empty: float = 0.0) -> float:
     """Return the middle value, the upper one of two; `empty` if there is none."""
     found = sorted(values)
     return found[len(found) // 2] if found else empty
+
+
+def lower_median(values: Iterable[float]) -> float:
+    """Return the middle value, the lower one of two: what disturbs a measurement only ever adds.
+
+    Raises:
+        IndexError: there are none.
+    """
+    found = sorted(values)
+    return found[(len(found) - 1) // 2]

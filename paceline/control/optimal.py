@@ -21,12 +21,12 @@ from paceline.control.base import OFF
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.debts import Debts
+from paceline.control.guard import Guard
 from paceline.control.leaning import Leanings
-from paceline.control.ledger import OUTLIER, Ledger
 from paceline.control.numbers import median
+from paceline.control.pace import OUTLIER, Pace
 from paceline.control.plan import Clock, admit, best_rate, gains
 from paceline.control.reason import Outlook, explain
-from paceline.control.watch import Watch
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
@@ -35,7 +35,6 @@ HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck a
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 TRIES = 2  # guesses, for each text, that a source given up for others may make before anything is saved
-NOTICED = 0.02  # of a plain round: drafting that takes longer counts though it guessed nothing
 LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
 HOLDS_ON = 4  # rounds for which a decision to draft so much holds
 KNOWN = 32  # guesses put to the test until which a source's next ones are heeded at once
@@ -83,7 +82,7 @@ class OptimalController:
         known = step_seconds or {}
         self.cost, self._most, self._weighing = cost, most, weighing
         self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
-        self._ledger, self._allowance = Ledger(), Allowance()
+        self.guard, self._pace, self._allowance = Guard(), Pace(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._leanings = Leanings()
         self._debts = Debts()
@@ -91,7 +90,6 @@ class OptimalController:
         self._tries: dict[str, int] = {}  # left for the latest text, by source
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
         self._unheard = 0  # rounds since everybody was
-        self._watch = Watch()
         self._turn = 0
         self._wanted = 0.0  # seconds that the next probe would take
         self._step = _Step(0)
@@ -117,7 +115,6 @@ class OptimalController:
     def renew(self, cost: CostTable) -> None:
         """Go by another table from now on; what is known of the sources stays."""
         self.cost, self._decided = cost, HOLDS
-        self._watch.forget()
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence: rows and steps go to those whose guesses are worth most."""
@@ -129,31 +126,29 @@ class OptimalController:
         self._unheard += 1
         if not texts & self._heard:  # with arrivals beside others it would never end
             self._tries = dict.fromkeys(self._beliefs, TRIES)
-            self._ledger.resume()
         if texts - self._heard or self._unheard >= HEARD:
             self._hear_all()
         self._heard = texts
         self._debts.follow(views)
         self._unread = load.unread
-        if self._ledger.is_paused:
-            return [NOTHING] * count
         sequences = [view.id for view in views]
         self._leanings.keep(sequences)
         is_settled = self._is_settled(sequences)
         if not is_settled:
             self._decide(views)
+        if not self.guard.allows(count):
+            return [NOTHING] * count
         clock = self._clock
-        depths = self._depths()
+        # A forward of rows that none had yet may cost what the purse holds, not more.
+        known = self.cost.reach((1 + max(self.guard.purse, 1.0)) * clock.plain)
+        most = min(self._most, max(known // count - 1, 0))
+        depths = [min(depth, most) for depth in self._depths()]
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
             return [NOTHING] * count
-        if step.depth and self._watch.is_due():
-            self.cost.doubt(count)
-            step.depth = 0
-            return [NOTHING] * count
         if step.depth:
             step.asked = {name: sum(map(bool, lengths)) for name, lengths in self._lengths.items()}
-        budgets = self._budgets(clock, self._rate, depths)
+        budgets = self._budgets(clock, self._rate, depths, most)
         if self._probes:
             self._probe(list(self._probes), views, budgets, clock)
         step.is_open = any(budget.nodes for budget in budgets)
@@ -235,7 +230,7 @@ class OptimalController:
             alone[belief.name] = best_rate(survival, step, clock)
             if belief.tried + belief.recalled >= PROVEN:  # hopes set no price
                 believed = max(believed, best_rate(survival, step, clock, share=belief.share))
-        rate = clock.plain_rate * self._ledger.speedup(believed / clock.plain_rate)
+        rate = clock.plain_rate * self._pace.speedup(believed / clock.plain_rate)
         hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}
         # Who is not as good as things are may be all there is at times, and is then better than nothing.
         lengths = {
@@ -259,9 +254,9 @@ class OptimalController:
         self._sequences, self._lengths, self._decided = sequences, lengths, 0
         self._has_news = self._has_young_news = False
         self._clock, self._rate = clock, rate
-        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self._ledger, debts, self._weighing)
+        self._outlook = Outlook(clock, rate, self._beliefs, survivals, lengths, self.guard, debts, self._weighing)
 
-    def _budgets(self, clock: Clock, rate: float, depths: Sequence[int]) -> list[Budget]:
+    def _budgets(self, clock: Clock, rate: float, depths: Sequence[int], most: int) -> list[Budget]:
         """Price each sequence's rows behind those that the others are likely to have."""
         steps, plain = self._step_prices(clock, rate), rate / clock.plain_rate
         costly = [b.name for b in self._beliefs.values() if b.is_costly]
@@ -273,13 +268,13 @@ class OptimalController:
         for i, depth in enumerate(depths):
             rows = clock.sequences + round(sum(nodes) - nodes[i])
             if depth and rows not in prices:
-                prices[rows] = self._price(rows, rate, clock.extra / drafting)
+                prices[rows] = self._price(rows, rate, clock.extra / drafting, most)
             step = {name: of[i] for name, of in steps.items() if of[i]}
-            found.append(Budget(self._most, depth, prices[rows], step, plain) if depth else NOTHING)
+            found.append(Budget(most, depth, prices[rows], step, plain) if depth else NOTHING)
         return found
 
-    def _price(self, rows: int, rate: float, extra: float) -> Probabilities:
-        seconds = self.cost.seconds(np.arange(rows, rows + self._most + 1))
+    def _price(self, rows: int, rate: float, extra: float, most: int) -> Probabilities:
+        seconds = self.cost.seconds(np.arange(rows, rows + most + 1))
         price = rate * (seconds - seconds[0])
         price[1:] += rate * extra
         return np.asarray(price)
@@ -326,7 +321,12 @@ class OptimalController:
         """Return the least depth that pays if the source is very good, its seconds, and whether a first try is due."""
         hoped = np.power(HOPED, np.arange(1, self._most + 1), dtype=np.float64)
         depth = int((gains(hoped, belief.step_seconds, clock, clock.plain_rate) > 0).argmax()) or 1
-        added = float(clock.added(belief.step_seconds)[depth]) / clock.sequences
+        # What was calibrated may be wrong: a first try is not refused for more than a plain round a step.
+        tried = belief.step_seconds if belief.has_run else min(belief.step_seconds, clock.plain)
+        seconds = clock.added(tried) / clock.sequences
+        if not belief.tried and seconds[depth] >= UNTRIED * clock.plain:
+            depth = 1
+        added = float(seconds[depth])
         is_due = not belief.tried or (belief.is_costly and self._tries[belief.name] > 0)
         return depth, added, is_due and added < UNTRIED * clock.plain
 
@@ -353,6 +353,7 @@ class OptimalController:
         if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
             self._pay(step, round)
             return  # a source read more than it guessed: this round's seconds say nothing of the next one's
+        self.guard.add(step.sequences, step.tokens, sum(step.seconds), drafted=step.drafted > 0 or bool(round.spent))
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)
         if step.is_open:
@@ -362,10 +363,8 @@ class OptimalController:
         if step.is_open:
             steps = {name: spent.steps for name, spent in round.spent.items() if name in self._beliefs}
             predicted += median(self._extra) + sum(n * self._beliefs[name].step_seconds for name, n in steps.items())
+        self._pace.add(plain * step.tokens / step.sequences, predicted)
         real = min(drafting + verifying + other, OUTLIER * predicted)
-        is_drafting = step.depth > 0 and (step.drafted > 0 or drafting > NOTICED * plain)
-        self._ledger.add(plain * step.tokens / step.sequences, predicted, real, drafted=is_drafting)
-        self._watch.see(round.rows, self.cost.correction(round.rows), drafted=step.drafted > 0)
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         self._pay(step, round)
 

@@ -10,7 +10,7 @@ import numpy as np
 from paceline.control.base import OFF
 from paceline.control.belief import Belief
 from paceline.control.debts import Debt
-from paceline.control.ledger import Ledger
+from paceline.control.guard import Guard
 from paceline.control.plan import Clock, break_even
 from paceline.types import Probabilities
 
@@ -24,7 +24,7 @@ class Outlook:
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     survivals: Mapping[str, Probabilities] = field(default_factory=dict)
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    ledger: Ledger = field(default_factory=Ledger)
+    guard: Guard = field(default_factory=Guard)
     debts: Mapping[str, Debt] = field(default_factory=dict)
     weighing: Collection[str] = ()  # sources for which lengths are what pays on average
 
@@ -34,8 +34,8 @@ def explain(outlook: Outlook) -> str:
     clock = outlook.clock
     if clock is None:
         return ""
-    if outlook.ledger.is_paused:
-        return f"{OFF} for a while: with it, decoding ran at {outlook.ledger.loss:.2f} of its plain speed"
+    if outlook.guard.is_closed:
+        return f"{OFF} for a while: with it, decoding ran at {outlook.guard.speed:.2f} of its plain speed"
     on = [name for name, lengths in outlook.lengths.items() if any(lengths)]
     off = [
         _refusal(outlook, clock, name)

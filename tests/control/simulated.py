@@ -154,6 +154,13 @@ class Simulated:
         return kept, by_depth
 
 
+def play_plain(controller, views, v=1.0, unread=None):
+    """Play a round in which nothing is drafted: the first one of a process, which says what plain rounds take."""
+    controller.budgets(views, Load(len(views), 0, unread or {}))
+    for view in views:
+        controller.observe(view.id, Round((), (), {}, 1, False, len(views), {}, 0.0, PLAIN * v / len(views), 0.0))
+
+
 def flat(alpha):
     return lambda depth: alpha
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paceline.control.cost import PATIENCE, CostTable, hull, rising
+from paceline.control.cost import GRID, PATIENCE, SLACK, SLOPE, SOON, CostTable, hull, rising
 
 MEASURED = {1: 0.020, 2: 0.022, 4: 0.026, 8: 0.034, 16: 0.05}
 
@@ -16,11 +16,13 @@ def test_points_are_kept_and_lines_drawn_between_and_beyond():
         table.seconds([0, 1, 2, 3, 8, 12, 16, 24]), [0, 20e-3, 22e-3, 24e-3, 34e-3, 42e-3, 50e-3, 66e-3]
     )
     assert table.at(12) == pytest.approx(0.042)
-    assert CostTable({4: 0.1}).at(64) == pytest.approx(0.1)
+    one = CostTable({4: 0.13})
+    np.testing.assert_allclose(one.seconds([1, 4, 64]), 0.1 * (1 + SLOPE * np.array([0, 3, 63])))
+    assert CostTable({2: 0.02, 4: 0.03}).at(1) < 0.02, "fewer rows than any measured take less"
 
 
 def test_a_measured_dip_is_levelled():
-    assert rising([3, 1, 2, 5, 4]).tolist() == [2, 2, 2, 4.5, 4.5]
+    assert rising([3, 1, 2, 5, 4]).tolist() == [1, 1, 2, 4, 4]
     assert (np.diff(CostTable({1: 3e-3, 2: 1e-3, 4: 2e-3}).seconds(range(1, 9))) >= 0).all()
 
 
@@ -71,15 +73,83 @@ def test_points_seen_of_late_speak_for_themselves():
     assert table.at(8) == pytest.approx(0.0068)
 
 
-def test_doubt_lets_the_next_round_decide():
+def test_one_wild_value_moves_no_other_but_the_one_before():
+    """A value far too low and the one before contradict each other, and the higher one is taken for disturbed."""
+    known = sorted(MEASURED)
+    for place, rows in enumerate(known):
+        for wild, others in ((1.0, {*known} - {rows}), (0.0004, {*known} - {*known[max(place - 1, 0) : place + 1]})):
+            table = CostTable({**MEASURED, rows: wild})
+            for other in others:
+                assert table.at(other) == pytest.approx(MEASURED[other], rel=0.3), (wild, rows, other)
+
+
+@pytest.mark.parametrize("factor", [0.02, 0.2, 5, 50])
+def test_two_rounds_overrule_what_was_measured(factor):
+    for wrong in ((1,), (4,), (8,), (2, 8), (2, 4, 8, 16), tuple(MEASURED)):
+        table = CostTable({rows: seconds * (factor if rows in wrong else 1) for rows, seconds in MEASURED.items()})
+        for _ in range(2):
+            for rows in (1, 2, 4, 8):
+                table.observe(rows, MEASURED[rows])
+        np.testing.assert_allclose(table.seconds([1, 2, 4, 8]), [MEASURED[n] for n in (1, 2, 4, 8)])
+        assert MEASURED[8] <= table.at(16) <= 3 * MEASURED[8]
+
+
+def test_rows_that_no_round_had_lie_between_those_that_one_had():
+    for factor in (0.02, 50):
+        table = CostTable({rows: seconds * (factor if rows > 1 else 1) for rows, seconds in MEASURED.items()})
+        for _ in range(2):
+            table.observe(1, 0.02)
+        assert 0.0199 <= table.at(2) <= SLACK * 0.04
+        for _ in range(2):
+            table.observe(16, 0.05)
+        assert 0.0199 <= table.at(2) <= table.at(8) <= 0.0501
+
+
+def test_a_first_look_at_a_point_says_nothing_of_those_that_were_seen():
+    """A table five times too low: the second point that is seen corrects itself, not the first one once more."""
+    table = CostTable({rows: seconds / 5 for rows, seconds in MEASURED.items()})
+    for _ in range(6):
+        table.observe(1, 0.02)
+    for _ in range(6):
+        table.observe(16, 0.05)
+    assert table.at(1) == pytest.approx(0.02)
+
+
+def test_two_stalls_at_a_rare_number_of_rows_are_forgotten():
     table = CostTable(MEASURED)
-    for _ in range(20):
-        table.observe(8, 0.102)
-    assert table.at(1) == pytest.approx(0.060)
-    table.doubt(1)
-    table.observe(1, 0.020)
-    assert table.at(1) == pytest.approx(0.020)
-    assert table.at(8) == pytest.approx(0.102)
+    for _ in range(6):
+        table.observe(1, 0.020)
+    for _ in range(2):
+        table.observe(8, 3.0)
+    for _ in range(SOON + len(GRID) + 1):
+        table.observe(1, 0.020)
+    assert table.at(8) == pytest.approx(0.034, rel=0.1)
+
+
+def test_reach_is_what_a_forward_may_have_whatever_was_measured():
+    table = CostTable({rows: 1e-9 * seconds for rows, seconds in MEASURED.items()})
+    for _ in range(2):
+        table.observe(1, 0.02)
+    assert table.reach(0.02 * 5) == 5
+    assert table.reach(0.0) == 1
+    for _ in range(2):
+        table.observe(4, 0.025)
+    assert table.reach(0.02 * 5) == 16, "at most 6.25 ms a row"
+    for _ in range(2):
+        table.observe(16, 0.05)
+    assert table.reach(0.02 * 5) == 32
+    assert table.reach(0.03) == 4, "five may take as long as sixteen"
+
+
+def test_rows_are_unknown_once_those_that_were_seen_contradict_what_was_measured():
+    table = CostTable(MEASURED)
+    for rows in (1, 2, 1, 2):
+        table.observe(rows, 3 * MEASURED[rows])
+    assert table.unknown == [], "the whole machine is slower"
+    for _ in range(2):
+        table.observe(4, 10 * MEASURED[4])
+    assert table.unknown[:3] == [3, 5, 6]
+    assert not {1, 2, 4} & {*table.unknown}
 
 
 def test_nonsense_is_ignored():

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from simulated import PLAIN, Simulated, Source, flat, linear
+from simulated import PLAIN, Simulated, Source, flat, linear, play_plain
 
 from paceline.control.cost import CostTable
 from paceline.control.debts import BEFORE, COPIED, USUAL, Debts
@@ -58,8 +58,8 @@ def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobod
 
 
 def test_reading_is_measured_and_before_that_scaled_from_the_target():
-    debts, cost = Debts(), CostTable({1: 1.0, 16: 4.0})
-    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.2 * 4 / 16)
+    debts, cost = Debts(), CostTable({1: 1.0, 8: 2.0})
+    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.2 * 2 / 8)
     assert debts.seconds("m", 8, step=0.2, cost=cost) == 0, "a step takes so many along"
     debts.took("m", Spent(2, 3.0, read=5), 0.2)
     debts.took("m", Spent(2, math.nan, read=500), 0.2)
@@ -83,6 +83,8 @@ def controller_after(tokens, alpha=0.85):
     controller = controller_of([source])
     if tokens:
         Simulated([source], linear(0.05)).play(controller, tokens)
+    else:
+        play_plain(controller, [view_of(10)])
     return controller
 
 
@@ -141,6 +143,7 @@ def test_probes_pay_for_what_they_read():
 def test_in_a_batch_only_who_owes_goes_without():
     controller = controller_after(200)
     views = [view_of(20, name=1), view_of(6000, most=64, name=2)]
+    play_plain(controller, views, linear(0.05)(2), {"m": [20, 6000]})
     few, many = controller.budgets(views, Load(2, 0, {"m": [20, 6000]}))
     assert few.nodes > 0
     assert many.nodes == 0

@@ -137,7 +137,7 @@ def test_what_probes_have_cost_stops_no_source_that_pays():
     controller._allowance.settle(10.0, hit=False)
     engine.depths.clear()
     assert engine.play(controller, 300) > 0.95 * best_fixed(source, linear(0.05))
-    assert all(engine.depths)
+    assert engine.depths.count(0) <= 1, "a reference"
 
 
 def test_a_source_that_had_nothing_to_say_is_asked_again():

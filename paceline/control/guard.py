@@ -1,0 +1,111 @@
+"""Never slower: a purse of plain rounds that drafting draws on, filled and emptied by real seconds alone.
+
+A drafting round of B sequences that commits n tokens does what n / B plain rounds do. What it takes beyond their real
+seconds is drawn from the purse, what it takes less is put back, and a small share of all time is put in besides. With
+an empty purse nothing is drafted. Since no prediction is asked, no table can break the bound: whatever drafters and
+tables do, decoding takes at most its plain time, the share, the purse that a process starts with and one round; a round
+that loses more than the purse may owe, which stalls look like, costs itself once more in hundreds.
+
+What a plain round takes is measured on this machine in the last while: plain rounds are played in between where there
+are none, and before the purse counts as empty.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from paceline.control.numbers import lower_median
+
+START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
+MOST = 6.0  # plain rounds in it at most; with 3 a draft that gains a fifth is stopped by bad luck every few replies
+WIDE = 2.0  # drafting rounds that there may be besides: long ones win and lose more at once
+SHARE = 0.01  # of all time that is put in: what never being slower costs for good where nothing can be gained
+DISTURBED = 4.0  # plain rounds that one round may lose, or all may owe: a stall of the machine says nothing of drafting
+LONGEST = 8.0  # plain rounds that a drafting round is taken for at most
+KEPT = 3  # plain rounds that the reference is the median of
+AGE = 128  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
+PROOF = 2  # plain rounds in a row that must agree before the purse counts as empty: all may have become slower
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafted:
+    """A round that drafted: how many sequences, how many plain rounds it stands for, its real seconds."""
+
+    sequences: int
+    rounds: float
+    seconds: float
+
+
+class Guard:
+    """Keeps the purse, in plain rounds."""
+
+    def __init__(self) -> None:
+        self._plain: dict[int, deque[float]] = {}  # seconds of plain rounds, by sequences
+        self._count = 0
+        self._measured: dict[int, int] = {}  # the round after which they were, by sequences
+        self._settled = START  # the purse without the rounds since, which the next reference settles
+        self._since: list[_Drafted] = []
+        self.purse = START  # plain rounds that may still be lost, by the reference there is
+        self._in_a_row = PROOF  # plain rounds
+        self._length = 1.0  # plain rounds that a drafting round takes of late
+        self.speed = 1.0  # of the rounds settled last, against plain
+
+    def plain_seconds(self, sequences: int) -> float | None:
+        """Return the real seconds of a plain round of so many sequences; `None` before one was seen."""
+        seen = self._plain.get(sequences)
+        return lower_median(seen) if seen else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether drafting has lost what it may lose."""
+        return not self._since and self.purse <= 0
+
+    def allows(self, sequences: int) -> bool:
+        """Whether the next round may draft; else it must be plain."""
+        if self._count - self._measured.get(sequences, -AGE) >= AGE:
+            return False
+        return self.purse > 0
+
+    def add(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
+        """Enter a round: what all sequences committed together and its real seconds."""
+        self._count += 1
+        if drafted:
+            self._in_a_row = 0
+            round = _Drafted(sequences, tokens / sequences, seconds)
+            self._since.append(round)
+            plain = self.plain_seconds(sequences) or seconds
+            self._length += (min(seconds / plain, LONGEST) - self._length) / 8
+            self.purse = self._after(self.purse, round, plain)
+            return
+        self._in_a_row += 1
+        before = {round.sequences: self.plain_seconds(round.sequences) for round in self._since}
+        self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(seconds)
+        self._measured[sequences] = self._count
+        if self._in_a_row >= PROOF or self.purse > 0:
+            self._settle(before)
+        self._settled = self._filled(self._settled, SHARE)
+        self.purse = self._filled(self.purse, SHARE)
+
+    def _settle(self, before: dict[int, float | None]) -> None:
+        """Draw up the rounds since the last reference, by the mean of that one and the one now."""
+        if not self._since:
+            return
+        plain = real = 0.0
+        for round in self._since:
+            now = self.plain_seconds(round.sequences) or round.seconds
+            reference = (now + (before[round.sequences] or now)) / 2
+            self._settled = self._after(self._settled, round, reference)
+            plain, real = plain + round.rounds * reference, real + round.seconds
+        self.speed = plain / real if real else 1.0
+        self.purse = self._settled = max(self._settled, -DISTURBED)
+        self._since.clear()
+
+    def _after(self, purse: float, round: _Drafted, plain: float) -> float:
+        """Return what is in the purse after a round, with plain ones of so many seconds."""
+        took = round.seconds / plain
+        return self._filled(purse, max(round.rounds - took, -DISTURBED) + SHARE * min(took, DISTURBED))
+
+    def _filled(self, purse: float, rounds: float) -> float:
+        """Return what is in a purse that so many rounds are put into, or drawn from."""
+        return min(purse + rounds, max(purse, MOST + WIDE * self._length))
