@@ -78,8 +78,10 @@ class CostTable:
         if not (math.isfinite(seconds) and seconds > 0) or not 0 < rows <= 2 * self._knots[-1]:
             return
         knot = self._nearest(rows)
-        # As measured, not as corrected: a correction must not feed on itself.
-        shift = math.log(seconds / self._measured(rows))
+        # As measured, not as corrected: a correction must not feed on itself. Nor more than in proportion to the rows.
+        at, scale = self._knots[knot], self._base[knot] / self._measured(rows)
+        scale = min(max(scale, min(1.0, at / rows)), max(1.0, at / rows))
+        shift = math.log(seconds * scale / self._base[knot])
         seen, before = self._seen[knot], self._shifts[knot]
         # An unseen point is taken for what forwards can do, if that is nearer than what was measured.
         prior = before if seen else math.log(self._current()[knot] / self.base[knot])

@@ -269,9 +269,12 @@ def test_a_remembered_source_is_believed_before_its_first_guess():
     second = OptimalController(CostTable({1: 0.02, 64: 0.05}), ["m"], most=8)
     ((name, other),) = second.experience.items()
     other.recall(belief.gained(), TRUSTED)
-    view_budgets = [
-        one.budgets(views(), Load(1, 0))[0] for one in (OptimalController(first.cost, ["m"], most=8), second)
-    ]
+    view_budgets = []
+    for one in (OptimalController(first.cost, ["m"], most=8), second):
+        one.guard.add(1, 1, 0.02, drafted=False)
+        for rows, seconds in ((1, 0.02), (16, 0.03)):  # the machine is known; only the source is not
+            one.cost.observe(rows, seconds)
+        view_budgets.append(one.budgets(views(), Load(1, 0))[0])
     assert [budget.depth for budget in view_budgets] == [1, 8]
     assert "m was right " in second.reason
     assert " % of the time before" in second.reason
