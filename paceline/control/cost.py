@@ -114,11 +114,15 @@ class CostTable:
 
     @property
     def unknown(self) -> list[int]:
-        """Return rows that nothing is known of: none was seen, and those that were contradict what was measured."""
+        """Return rows of which hardly anything is known: none was seen twice, and what was contradicts the measurement.
+
+        Those seen once come first, then the most rows, which say most of those below as well.
+        """
         sure = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if len(seen) >= PRIOR - 1]
         if not sure or max(sure) - min(sure) < WRONG:
             return []
-        return [rows for rows, seen in zip(self._knots, self._seen, strict=True) if not seen]
+        found = [(len(seen), rows) for rows, seen in zip(self._knots, self._seen, strict=True) if len(seen) < PRIOR - 1]
+        return [rows for _, rows in sorted(found, reverse=True)]
 
     @property
     def has_drifted(self) -> bool:

@@ -87,6 +87,13 @@ class Guard:
         self._settled = self._filled(self._settled, SHARE)
         self.purse = self._filled(self.purse, SHARE)
 
+    def spend(self, sequences: int, seconds: float) -> None:
+        """Draw what something beside the rounds took."""
+        plain = self.plain_seconds(sequences)
+        if plain:
+            lost = min(seconds / plain, DISTURBED)
+            self._settled, self.purse = self._settled - lost, self.purse - lost
+
     def _settle(self, before: dict[int, float | None]) -> None:
         """Draw up the rounds since the last reference, by the mean of that one and the one now."""
         if not self._since:

@@ -25,7 +25,7 @@ from paceline.control.guard import Guard
 from paceline.control.leaning import Leanings
 from paceline.control.numbers import median
 from paceline.control.pace import OUTLIER, Pace
-from paceline.control.plan import Clock, admit, best_rate, gains
+from paceline.control.plan import Clock, best_rate, gains, lengths_of
 from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
 
@@ -35,10 +35,10 @@ HOPE, FREE_HOPE = 0.8, 0.25  # standard errors in favour of a source: bad luck a
 HOPED = 0.95  # what a probe that needs depth is laid out for
 UNTRIED = 3.0  # plain rounds that a first try may take before anything is saved
 TRIES = 2  # guesses, for each text, that a source given up for others may make before anything is saved
-LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
 HOLDS_ON = 4  # rounds for which a decision to draft so much holds
 KNOWN = 32  # guesses put to the test until which a source's next ones are heeded at once
 HEARD = 128  # rounds after which sources that had nothing to guess are asked again
+LOOKS = 6  # forwards timed between rounds, for each table that proves wrong: a reply waits for them
 HOLDS = 16  # rounds for which a decision to draft nothing holds
 
 
@@ -92,6 +92,7 @@ class OptimalController:
         self._unheard = 0  # rounds since everybody was
         self._turn = 0
         self._wanted = 0.0  # seconds that the next probe would take
+        self._looks = 0  # forwards timed since the table was measured
         self._step = _Step(0)
         self._clock, self._rate = Clock(0, np.ones(1)), 0.0
         self._sequences: list[int] = []
@@ -114,7 +115,25 @@ class OptimalController:
 
     def renew(self, cost: CostTable) -> None:
         """Go by another table from now on; what is known of the sources stays."""
-        self.cost, self._decided = cost, HOLDS
+        self.cost, self._decided, self._looks = cost, HOLDS, 0
+
+    def wanted_rows(self) -> int:
+        """Return of how many rows a forward should be timed before the next round; 0 for none.
+
+        Rounds have contradicted what was measured, so that nothing is known of rows that none had.
+        """
+        count, plain = len(self._sequences), self.guard.plain_seconds(len(self._sequences))
+        if self._looks >= LOOKS or not plain or self.guard.purse <= 1:
+            return 0
+        reached = self.cost.reach((self.guard.purse - 1) * plain)
+        return next((rows for rows in self.cost.unknown if count < rows <= reached), 0)
+
+    def timed(self, rows: int, seconds: float) -> None:
+        """Learn what such a forward took; the purse pays for it."""
+        self._looks += 1
+        self.cost.observe(rows, seconds)
+        self.guard.spend(len(self._sequences), seconds)
+        self._decided = HOLDS
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence: rows and steps go to those whose guesses are worth most."""
@@ -181,8 +200,6 @@ class OptimalController:
         if step.seen == step.sequences:
             self._settle(step, round)
 
-    # ---- before a round
-
     def _hear_all(self) -> None:
         """Let those speak who had nothing to say so far: another text, or the rest of a long one, may be for them."""
         self._unheard = 0
@@ -234,7 +251,7 @@ class OptimalController:
         hoped = {b.name: self._leanings.hoped(b, sequences, hope=HOPE) for b in beliefs}
         # Who is not as good as things are may be all there is at times, and is then better than nothing.
         lengths = {
-            b.name: _lengths(b, survivals[b.name], hoped[b.name], clock, min(rate, alone[b.name])) for b in beliefs
+            b.name: lengths_of(b, survivals[b.name], hoped[b.name], clock, min(rate, alone[b.name])) for b in beliefs
         }
         for belief in beliefs:
             belief.turn(on=any(lengths[belief.name]))
@@ -379,21 +396,3 @@ class OptimalController:
             lost = round.spent[step.probed].seconds if step.probed in round.spent else 0.0
         gained = step.kept * (self.cost.at(step.sequences) + overhead) / step.sequences
         self._allowance.settle(lost - gained, hit=step.kept > 0 or not step.drafted)
-
-
-def _lengths(belief: Belief, survivals: Probabilities, hoped: Probabilities, clock: Clock, rate: float) -> list[int]:
-    """Return how deep a source pays for each sequence; not deeper than it may start with, if so much pays as well.
-
-    Where nothing does, a first guess may be tried in hope.
-    """
-    nothing = [0] * clock.sequences
-    if belief.is_silent:
-        return nothing
-    lengths, gain = admit(survivals, belief.step_seconds, clock, rate)
-    if gain < LEAST * max(sum(map(bool, lengths)), 1):
-        lengths, gain = admit(hoped, belief.step_seconds, clock, rate)
-        return lengths if gain > LEAST * sum(lengths) else nothing
-    if max(lengths) > belief.start:
-        first_lengths, gain = admit(survivals, belief.step_seconds, clock, rate, deepest=belief.start)
-        return first_lengths if gain > 0 else lengths
-    return lengths

@@ -10,7 +10,7 @@ from sweep import sweep
 from paceline.control.base import OFF
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
-from paceline.control.optimal import OptimalController
+from paceline.control.optimal import LOOKS, OptimalController
 from paceline.control.plan import Clock, best_rate, gains
 from paceline.types import Load, Round, SamplingParams, Spent, View
 
@@ -360,3 +360,34 @@ def test_a_renewed_table_is_gone_by_at_once_and_what_is_known_of_sources_stays()
     assert controller.budgets(views, load)[0].nodes == 0
     assert controller.reason.startswith("drafting off: m is right")
     assert next(iter(controller.experience.values())).tried == tried
+
+
+# ---- forwards timed between rounds
+
+
+def test_what_rounds_contradict_is_timed_at_once_and_the_purse_pays():
+    truth = linear(0.05)
+    source = Source("m", flat(0.9))
+    controller = controller_of([source], lambda rows: truth(rows) * (1 if rows == 1 else 30 if rows > 8 else 0.1))
+    engine, timed = Simulated([source], truth), []
+    for _ in range(40):
+        engine.play(controller, 4)
+        if rows := controller.wanted_rows():
+            before = controller.guard.purse
+            controller.timed(rows, PLAIN * truth(rows))
+            assert controller.guard.purse < before
+            timed.append(rows)
+    assert timed, "its entries contradict each other"
+    assert len(timed) <= LOOKS
+    for rows in {rows for rows in timed if timed.count(rows) > 1}:
+        assert controller.cost.at(rows) == pytest.approx(PLAIN * truth(rows), rel=0.1)
+
+
+def test_nothing_is_timed_while_rounds_agree_with_what_was_measured():
+    for factor in (1.0, 7.0):  # a machine that is slower as a whole is no contradiction
+        source = Source("m", flat(0.9))
+        engine = Simulated([source], linear(0.05), noise=0.05)
+        controller = controller_of([source], lambda rows, f=factor: f * linear(0.05)(rows))
+        for _ in range(20):
+            engine.play(controller, 10)
+            assert not controller.wanted_rows()
