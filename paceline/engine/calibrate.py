@@ -1,7 +1,8 @@
 """Measure once what forwards and draft steps take on this machine, and remember it on disk.
 
-What is remembered is keyed by the model's file, how it is packed, the processor, its instruction set and the threads.
-A file that is unreadable or of another machine is measured again.
+What is remembered is keyed by the model's file, how it is packed, the processor, its instruction set and the threads,
+and says how far it can be trusted. A file that is unreadable or of another machine is measured again; so is a doubtful
+one, once the machine is quieter.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import contextlib
 import hashlib
 import logging
 import math
+import resource
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
@@ -21,91 +24,229 @@ import numpy as np
 from paceline.control.cost import CostTable
 from paceline.draft.base import Drafter
 from paceline.engine.measured import path_of, read, write
-from paceline.hardware import cpu_model
+from paceline.engine.quality import REPEATS as ENOUGH
+from paceline.engine.quality import SURE, Observed, Quality, judge, worth_replacing
+from paceline.hardware import Neighbours, cpu_model, own_cores
 from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
+from paceline.model.native import NativeModel
+from paceline.turns import turn
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
-VERSION = 2  # 2: a draft's layers of four bits stay as they are
+VERSION = 3  # 3: with its quality; 2: a draft's layers of four bits stay as they are
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
-SURE = 8  # rows that are measured as long as there is time; more only if
+SMALL = 8  # rows that are measured as long as there is time; more only if
 LARGE = 0.25  # of the time left is enough for them
-TEXT = 64  # tokens in the cache meanwhile
+TEXT = 64  # tokens in the cache meanwhile, read in pieces
+PIECES = (1, 9, TEXT)  # the next one as long as it should take less than
+READING = 0.5  # of the limit: on a slow machine a shorter text does, for attention is little of a forward
 LIMIT = 1.6  # seconds for all forwards together
+HARD = 6.0  # seconds for two of each row that must be had, and for all attempts; a user waits that long at most
 REPEATS = 7
 STEPS = 4  # of a draft, and so many drafts
+STEP_LIMIT = 1.0  # seconds for drafts after the second
+PROBE = 96 << 20  # bytes that are read for the floor, beyond most caches; the rest is taken in proportion
+LEAST = 32 << 20  # bytes of weights from which reading them says something about a forward
+LOOK = 0.15  # seconds to look at the load of others where no window was open: three ticks a core
 
 log = logging.getLogger(__name__)
 
 
+def involuntary_switches() -> int:
+    """Return how often this process's threads had to give up a core."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What is read while something is measured; a window on the load of others opens when they are made."""
+
+    clock: Callable[[], float] = perf_counter
+    cpu: Callable[[], float] = time.process_time
+    switches: Callable[[], int] = involuntary_switches
+    neighbours: Callable[[], float | None] = field(default_factory=lambda: Neighbours().read)
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured: the target's forwards, and one step of each source that takes time."""
+    """What was measured: the target's forwards, one step of each source that takes time, and what to think of it."""
 
     cost: CostTable
     step_seconds: Mapping[str, float]
+    quality: Quality
+
+    def to_json(self) -> Json:
+        """Return it as plain data, as it is kept."""
+        return {
+            "forward_seconds": self.cost.to_json(),
+            "step_seconds": dict(self.step_seconds),
+            "quality": self.quality.to_json(),
+        }
+
+
+@dataclass(slots=True)
+class Forwards:
+    """Seconds of forwards by rows, and what was counted while they ran."""
+
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+    wall: float = 0.0
+    cpu: float = 0.0
+    switches: int = 0
+
+    @property
+    def least(self) -> dict[int, float]:
+        """Return the least seconds by rows: what disturbs only ever adds."""
+        return {rows: max(min(found), 1e-9) for rows, found in self.seconds.items()}
 
 
 def calibrated(
-    model: Model, drafter: Drafter, key: Mapping[str, str], *, again: bool = False, progress: bool = False
+    model: Model,
+    drafter: Drafter,
+    key: Mapping[str, str],
+    *,
+    again: bool = False,
+    progress: bool = False,
+    instruments: Instruments | None = None,
 ) -> Calibration:
-    """Return what is known of this model and drafter on this machine, measured now if nothing is.
+    """Return what is known of this model and drafter on this machine, measured now if nothing is, or nothing sure.
+
+    Processes that measure at the same time take turns, so that they do not disturb each other; the later ones find what
+    the first one kept.
 
     Args:
         key: what the numbers depend on, by name.
         again: measure whatever is known, because it has proved wrong.
+        instruments: opened before the model was loaded, so that they know how busy others are.
     """
-    path = path_of(key)
-    known = None if again or path is None else _read(path, key)
-    if known is not None:
-        return known
-    with _notice(progress):
+    path, looked = path_of(key), instruments is not None
+    tools = instruments or Instruments()
+    found = None if again or path is None else _read(path, key)
+    if found is not None and found.quality.is_doubtful and not looked:
+        time.sleep(LOOK)
+    if found is not None and not worth_replacing(found.quality, tools.neighbours()):
+        return found
+    with _notice(progress), _turn(path) as waited:
+        newer = _read(path, key) if waited and path is not None and not again else None
+        if newer is not None and (found is None or newer.quality != found.quality):
+            return newer
         started = perf_counter()
-        found = Calibration(CostTable(measure_forwards(model)), measure_steps(drafter, model.spec.vocab))
-        log.info("measured this machine in %.1f s: %s", perf_counter() - started, found.cost.to_json())
-    if path is not None:
-        _write(path, key, found)
+        found = measure(model, drafter, tools)
+        log.info("measured this machine in %.1f s: %s", perf_counter() - started, found.to_json())
+        if path is not None:
+            _write(path, key, found)
     return found
+
+
+def known(key: Mapping[str, str]) -> Calibration | None:
+    """Return what is kept for a key, sound or not; `None` if nothing of use is."""
+    path = path_of(key)
+    return None if path is None else _read(path, key)
+
+
+def measure(model: Model, drafter: Drafter, tools: Instruments) -> Calibration:
+    """Measure forwards and draft steps; once more if the first time is doubtful and took no more than half the time."""
+    started = tools.clock()
+    first = _attempt(model, drafter, tools)
+    if not first.quality.is_doubtful or 2 * (tools.clock() - started) > HARD:
+        return first
+    second = _attempt(model, drafter, tools)
+    if not second.quality.is_doubtful:
+        return second
+    # Both were disturbed, which only ever adds.
+    both = {rows: min(_base(first, rows), _base(second, rows)) for rows in _rows(first) | _rows(second)}
+    steps = {
+        name: min(first.step_seconds.get(name, math.inf), second.step_seconds.get(name, math.inf))
+        for name in {**first.step_seconds, **second.step_seconds}
+    }
+    return Calibration(CostTable(both), steps, min(first.quality, second.quality, key=lambda one: len(one.doubts)))
+
+
+def _rows(found: Calibration) -> set[int]:
+    return set(found.cost.rows.tolist())
+
+
+def _base(found: Calibration, rows: int) -> float:
+    return float(found.cost.to_json().get(str(rows), math.inf))
+
+
+def _attempt(model: Model, drafter: Drafter, tools: Instruments) -> Calibration:
+    native = model if isinstance(model, NativeModel) else None
+    threads = native.threads if native else 1
+    tools.neighbours()
+    floor = native.floor_seconds(PROBE) if native and native.weight_bytes >= LEAST else 0.0
+    forwards = time_forwards(model, tools)
+    steps = measure_steps(drafter, model.spec.vocab, clock=tools.clock)
+    seen = Observed(
+        forwards.seconds,
+        forwards.wall,
+        forwards.cpu,
+        forwards.switches,
+        threads,
+        tools.neighbours(),
+        max(len(own_cores()) - threads, 0),
+        floor,
+    )
+    return Calibration(CostTable(forwards.least), steps, judge(seen))
 
 
 def measure_forwards(
     model: Model, *, limit: float = LIMIT, clock: Callable[[], float] = perf_counter
 ) -> dict[int, float]:
-    """Return the least seconds of forwards by rows: small ones always, more of them and larger ones as time allows."""
+    """Return the least seconds of forwards by rows."""
+    return time_forwards(model, Instruments(clock=clock), limit=limit).least
+
+
+def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> Forwards:
+    """Time forwards by rows: small ones always, more of them and larger ones as time allows.
+
+    The rows that a calibration is judged by are had twice even beyond `limit`, up to `HARD`; two rows in any case.
+    """
     tokens = np.arange(TEXT, dtype=np.int32) % model.spec.vocab
-    held = min(TEXT, max(model.spec.context - ROWS[-1] - 1, 1))
-    widths = [rows for rows in ROWS if held + rows <= model.spec.context]
-    cache = model.new_cache(TEXT + 2 * SLACK)
+    most = min(TEXT, max(model.spec.context - ROWS[-1] - 1, 1))
+    cache, found = model.new_cache(TEXT + 2 * SLACK), Forwards()
     sequence = cache.open()
-    model.forward(flatten(cache, [sequence], [TokenTree.chain(tokens[:held])], [1]), cache)
-    cache.commit(sequence, range(held), tokens[:held].tolist())
 
     def forward(rows: int) -> float:
-        chain = TokenTree.chain(np.resize(tokens, rows))
-        batch = flatten(cache, [sequence], [chain], [rows])
-        started = clock()
+        batch = flatten(cache, [sequence], [TokenTree.chain(np.resize(tokens, rows))], [rows])
+        switches, cpu, started = tools.switches(), tools.cpu(), tools.clock()
         model.forward(batch, cache)
-        return clock() - started
+        seconds = tools.clock() - started
+        found.cpu += tools.cpu() - cpu
+        found.switches += tools.switches() - switches
+        found.wall += seconds
+        return seconds
 
+    held, took, started = 0, 0.0, tools.clock()
+    for until in PIECES:
+        rows = min(until, most) - held
+        if rows > 0 and took * rows <= READING * limit * max(held, 1):
+            took = forward(rows)
+            cache.commit(sequence, range(rows), tokens[held : held + rows].tolist())
+            held += rows
     forward(1)  # the first ones of a process are slow
-    started = clock()
-    seconds: dict[int, list[float]] = {}
-    for _ in range(REPEATS):
+    found.wall, found.cpu, found.switches = 0.0, 0.0, 0
+    widths = [rows for rows in ROWS if held + rows <= model.spec.context]
+    started = tools.clock()
+    for repeat in range(REPEATS):
         for rows in widths:
-            known = seconds.get(rows)
-            expected = min(known) if known else (1 + 0.1 * rows) * min(seconds.get(1, [0.0]))
-            left = limit - (clock() - started)
-            if expected < (left if rows <= SURE else LARGE * left) or not seconds:
-                seconds.setdefault(rows, []).append(forward(rows))
+            known = found.seconds.get(rows)
+            expected = min(known) if known else (1 + 0.1 * rows) * min(found.seconds.get(1, [0.0]))
+            is_needed = rows in SURE and repeat < ENOUGH
+            left = (HARD if is_needed else limit) - (tools.clock() - started)
+            if expected < (left if rows <= SMALL else LARGE * left) or len(found.seconds) < 2:
+                found.seconds.setdefault(rows, []).append(forward(rows))
     cache.release(sequence)
-    return {rows: max(min(found), 1e-9) for rows, found in seconds.items()}  # what disturbs only ever adds
+    return found
 
 
-def measure_steps(drafter: Drafter, vocab: int) -> dict[str, float]:
+def measure_steps(drafter: Drafter, vocab: int, *, clock: Callable[[], float] = perf_counter) -> dict[str, float]:
     """Return the least seconds of a step of each of the drafter's sources that takes time."""
     view = View(-1, np.arange(TEXT // 2, dtype=np.int32) % vocab, SamplingParams(), TEXT // 2)
     seconds: dict[str, list[float]] = {}
+    started = clock()
     for repeat in range(STEPS):
+        if repeat > ENOUGH and clock() - started > STEP_LIMIT:
+            break
         drafter.propose([view], [Budget(STEPS, STEPS)])
         for name, spent in drafter.spent.items() if repeat else ():  # the first one reads the text
             if spent.steps and not spent.read:
@@ -142,7 +283,10 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
         steps = {str(name): float(seconds) for name, seconds in said["step_seconds"].items()}
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in steps.values()):
             raise ValueError(f"steps take more than no time, got {steps}")
-        return Calibration(CostTable.from_json(said["forward_seconds"]), steps)
+        cost = CostTable.from_json(said["forward_seconds"])
+        if len(cost.rows) < 2:
+            raise ValueError("one number of rows is no table")
+        return Calibration(cost, steps, Quality.from_json(said["quality"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         log.info("measuring this machine again: %s is of no use (%s)", path, error)
         return None
@@ -150,11 +294,28 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
 
 def _write(path: Path, key: Mapping[str, str], found: Calibration) -> None:
     """Keep what was found; if that cannot be, the next load measures again."""
-    said: Json = {"forward_seconds": found.cost.to_json(), "step_seconds": dict(found.step_seconds)}
+    if len(found.cost.rows) < 2:
+        log.info("what was measured is not kept: one number of rows is no table")
+        return
     try:
-        write(path, key, VERSION, said)
+        write(path, key, VERSION, found.to_json())
     except OSError as error:
         log.info("what was measured is not kept: %s", error)
+
+
+@contextlib.contextmanager
+def _turn(path: Path | None) -> Iterator[bool]:
+    """Take turns with other processes that measure; yields whether another one had it first."""
+    if path is None:
+        yield False
+        return
+    # Not the folder of the file itself, whose turns are those of short writings.
+    with turn(path.parent.parent, patience=0.0) as is_ours:
+        if is_ours:
+            yield False
+            return
+    with turn(path.parent.parent, patience=HARD):
+        yield True
 
 
 @contextlib.contextmanager

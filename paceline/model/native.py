@@ -113,6 +113,16 @@ class NativeModel:
         parts = [part for layer in self.weights.layers for part in _linears(layer)]
         return sum(int(part.weight.rows) * int(part.weight.cols) for part in [*parts, self.weights.head])
 
+    @property
+    def threads(self) -> int:
+        """How many threads a forward runs on."""
+        return int(self._pool.threads)
+
+    def floor_seconds(self, most: int, repeats: int = 3) -> float:
+        """Return the least seconds to read the weights once, in proportion to reading at most `most` bytes."""
+        probe = native().ReadProbe(self._pool, min(self.weight_bytes, most))
+        return min(float(probe.read()) for _ in range(repeats)) * self.weight_bytes / int(probe.nbytes)
+
     def kv_bytes(self, tokens: int) -> int:
         """Return how many bytes of keys and values a decode step reads behind `tokens` tokens."""
         spec = self.spec
