@@ -25,6 +25,7 @@ COMMANDS = {
     "generate": "Reply to one prompt, with speculation.",
     "chat": "Talk with a model, turn by turn.",
     "doctor": "Measure what speculation gains here, and say why.",
+    "calibrate": "Measure this machine anew, and say what is kept.",
     "audit": "Prove that speculation changes nothing on this machine.",
     "plan": "Forecast what speculation would bring, before anything is loaded.",
     "pull": "Download models, so that later runs need no network.",

@@ -41,10 +41,11 @@ TEXT = 64  # tokens in the cache meanwhile, read in pieces
 PIECES = (1, 9, TEXT)  # the next one as long as it should take less than
 READING = 0.5  # of the limit: on a slow machine a shorter text does, for attention is little of a forward
 LIMIT = 1.6  # seconds for all forwards together
-HARD = 6.0  # seconds for two of each row that must be had, and for all attempts; a user waits that long at most
+MUST = 4.0  # seconds for two forwards of each row that must be had
+HARD = 6.0  # seconds for everything, unless two forwards and a draft step take longer: a user waits for it
 REPEATS = 7
 STEPS = 4  # of a draft, and so many drafts
-STEP_LIMIT = 1.0  # seconds for drafts after the second
+STEP_LIMIT = 1.0  # seconds for drafts; where reading a text takes longer, single steps are measured, and few
 PROBE = 96 << 20  # bytes that are read for the floor, beyond most caches; the rest is taken in proportion
 LEAST = 32 << 20  # bytes of weights from which reading them says something about a forward
 LOOK = 0.15  # seconds to look at the load of others where no window was open: three ticks a core
@@ -199,7 +200,7 @@ def measure_forwards(
 def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> Forwards:
     """Time forwards by rows: small ones always, more of them and larger ones as time allows.
 
-    The rows that a calibration is judged by are had twice even beyond `limit`, up to `HARD`; two rows in any case.
+    The rows that a calibration is judged by are had twice even beyond `limit`, up to `MUST`; two rows in any case.
     """
     tokens = np.arange(TEXT, dtype=np.int32) % model.spec.vocab
     most = min(TEXT, max(model.spec.context - ROWS[-1] - 1, 1))
@@ -223,7 +224,8 @@ def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> 
             took = forward(rows)
             cache.commit(sequence, range(rows), tokens[held : held + rows].tolist())
             held += rows
-    forward(1)  # the first ones of a process are slow
+    if took <= READING * limit:
+        forward(1)  # the first ones of a process are slow
     found.wall, found.cpu, found.switches = 0.0, 0.0, 0
     widths = [rows for rows in ROWS if held + rows <= model.spec.context]
     started = tools.clock()
@@ -232,7 +234,7 @@ def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> 
             known = found.seconds.get(rows)
             expected = min(known) if known else (1 + 0.1 * rows) * min(found.seconds.get(1, [0.0]))
             is_needed = rows in SURE and repeat < ENOUGH
-            left = (HARD if is_needed else limit) - (tools.clock() - started)
+            left = (MUST if is_needed else limit) - (tools.clock() - started)
             if expected < (left if rows <= SMALL else LARGE * left) or len(found.seconds) < 2:
                 found.seconds.setdefault(rows, []).append(forward(rows))
     cache.release(sequence)
@@ -244,13 +246,15 @@ def measure_steps(drafter: Drafter, vocab: int, *, clock: Callable[[], float] = 
     view = View(-1, np.arange(TEXT // 2, dtype=np.int32) % vocab, SamplingParams(), TEXT // 2)
     seconds: dict[str, list[float]] = {}
     started = clock()
+    drafter.propose([view], [Budget(1, 1)])  # reads the text
+    steps = STEPS if clock() - started < STEP_LIMIT else 1
     for repeat in range(STEPS):
-        if repeat > ENOUGH and clock() - started > STEP_LIMIT:
-            break
-        drafter.propose([view], [Budget(STEPS, STEPS)])
-        for name, spent in drafter.spent.items() if repeat else ():  # the first one reads the text
+        drafter.propose([view], [Budget(steps, steps)])
+        for name, spent in drafter.spent.items():
             if spent.steps and not spent.read:
                 seconds.setdefault(name, []).append(spent.seconds / spent.steps)
+        if repeat and clock() - started > STEP_LIMIT:
+            break
     drafter.release(view.id)
     return {name: min(found) for name, found in seconds.items()}
 

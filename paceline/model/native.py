@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -118,10 +119,17 @@ class NativeModel:
         """How many threads a forward runs on."""
         return int(self._pool.threads)
 
-    def floor_seconds(self, most: int, repeats: int = 3) -> float:
-        """Return the least seconds to read the weights once, in proportion to reading at most `most` bytes."""
+    def floor_seconds(self, most: int, repeats: int = 3, limit: float = 0.1) -> float:
+        """Return the least seconds to read the weights once, in proportion to reading at most `most` bytes.
+
+        Args:
+            limit: seconds after which it is not read once more.
+        """
+        started, found = perf_counter(), list[float]()
         probe = native().ReadProbe(self._pool, min(self.weight_bytes, most))
-        return min(float(probe.read()) for _ in range(repeats)) * self.weight_bytes / int(probe.nbytes)
+        while not found or (len(found) < repeats and perf_counter() - started < limit):
+            found.append(float(probe.read()))
+        return min(found) * self.weight_bytes / int(probe.nbytes)
 
     def kv_bytes(self, tokens: int) -> int:
         """Return how many bytes of keys and values a decode step reads behind `tokens` tokens."""
