@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import options as o
+from paceline.cli.calibrate import summary
 from paceline.cli.finite import finite
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def show_report(result: dict[str, Any]) -> None:
     say(_curve(result))
     if edge := _edge(measured):
         say(edge)
+    if result["calibration"]:
+        say(_calibration(result["calibration"]))
     say(_memory(result["memory"]))
     for name, seconds in measured["draft_steps"].items():
         say(f"a step of {name}: {seconds * 1e3:.1f} ms, {seconds / plain:.2f} of a plain token")
@@ -122,6 +125,13 @@ def show_report(result: dict[str, Any]) -> None:
     for line in result["advice"]:
         say(f"• {line}")
     say(f"[bold]{result['verdict']}[/bold]")
+
+
+def _calibration(calibration: dict[str, Any]) -> str:
+    from rich.markup import escape
+
+    cure = "; paceline calibrate measures again" if calibration["is_doubtful"] else ""
+    return escape(summary(calibration["quality"]) + cure)
 
 
 def _drafting(result: dict[str, Any]) -> Iterator[str]:

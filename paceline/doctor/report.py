@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.control.base import OFF
+from paceline.control.optimal import OptimalController
 from paceline.doctor.advice import advice
 from paceline.doctor.family import proposals
 from paceline.doctor.measure import DEPTH, Examination, speedup
 from paceline.doctor.pair import draft_models
 from paceline.doctor.room import layer_bits, memory
+from paceline.engine.calibrate import known
 from paceline.engine.llm import LLM
+from paceline.engine.loading import calibration_key
+from paceline.engine.recalibrate import described
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
 from paceline.types import Json, Round
 
@@ -55,12 +59,21 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
         "predicted_speedup": predicted(found.rounds["drafted"], costs, reading),
         "measured_speedup": measured,
         "controller": found.reason,
+        "calibration": kept(llm),
         "pairs": pairs,
         "prompts": len(found.plain),
     }
     result["verdict"] = verdict(result)
     result["advice"] = advice(result, found)
     return result
+
+
+def kept(llm: LLM) -> Json | None:
+    """Return the calibration that is kept for what `llm` loaded; None where none is, or no controller asks for it."""
+    if not isinstance(llm.engine.parts.controller, OptimalController):
+        return None
+    found = known(calibration_key(llm.config, llm.target, llm.engine.parts.drafter, llm._pool))
+    return None if found is None else described(found)
 
 
 def costs_of(found: Examination) -> Costs:

@@ -17,7 +17,7 @@ from paceline.config import LLMConfig
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Loaded
 from paceline.engine.baton import Baton
-from paceline.engine.calibrate import calibrated
+from paceline.engine.calibrate import Instruments, calibrated
 from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
 from paceline.engine.loading import (
@@ -78,7 +78,7 @@ class LLM:
         progress: bool = False,
         **settings: object,
     ) -> None:
-        started = perf_counter()
+        started, instruments = perf_counter(), Instruments()
         for name, value in (("model", model), ("draft", draft)):
             if not isinstance(value, (str, Path)):
                 raise UsageError(
@@ -95,7 +95,9 @@ class LLM:
         self.context = self.target.context
         drafter = load_drafter(self.config, self.target, pool, progress=progress)
         verifier = make_verifier(self.config)
-        controller = load_controller(self.config, self.target, drafter, pool, progress=progress)
+        controller = load_controller(
+            self.config, self.target, drafter, pool, progress=progress, instruments=instruments
+        )
         self._pool = pool
         self._memory = Memory.of(calibration_key(self.config, self.target, drafter, pool), drafter, controller)
         weakref.finalize(self, self._memory.save)

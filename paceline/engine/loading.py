@@ -28,7 +28,7 @@ from paceline.control.schedule import ScheduleController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
-from paceline.engine.calibrate import calibrated, identity, machine_key
+from paceline.engine.calibrate import Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa
@@ -175,16 +175,28 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
     return known(setting, argument) if known is not None else drafter_for(setting, setting.load(name))
 
 
-def load_controller(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any, *, progress: bool) -> Controller:
+def load_controller(
+    config: LLMConfig,
+    target: Loaded,
+    drafter: Drafter,
+    pool: Any,
+    *,
+    progress: bool,
+    instruments: Instruments | None = None,
+) -> Controller:
     """Return the controller that `config.control` names; the optimal one measures this machine first, once.
 
     Where there is nothing to draft with, nothing is measured.
+
+    Args:
+        instruments: opened before the models were loaded: meanwhile they saw how busy other processes are.
     """
     if config.control != "optimal":
         return CONTROLLERS[config.control](config.draft_tokens)
     if not drafter.sources or not config.draft_tokens:
         return FixedController(0)
-    found = calibrated(target.model, drafter, calibration_key(config, target, drafter, pool), progress=progress)
+    key = calibration_key(config, target, drafter, pool)
+    found = calibrated(target.model, drafter, key, progress=progress, instruments=instruments)
     return OptimalController(
         found.cost,
         drafter.sources,

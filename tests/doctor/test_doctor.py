@@ -232,6 +232,19 @@ def test_the_command_measures_and_its_json_feeds_the_plan(talker, tmp_path, caps
     assert "the floor is" in shown
     assert "memory" in shown
     assert "break-even" in shown
+    assert said["calibration"]["quality"]["repeats"] >= 2
+    assert "calibrated 20" in shown
+
+
+def test_a_doubtful_calibration_is_shown_with_its_cure(talker, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "ROWS", (1, 2, 4, 8))
+    monkeypatch.setattr("paceline.engine.quality.SPREAD", -1.0)
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    call = ["doctor", "--model", str(talker), "--draft", "ngram", "--max-tokens", "8", "--seconds", "1"]
+    assert run(call) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "doubtful: " in shown
+    assert "paceline calibrate measures again" in shown
 
 
 def test_where_nothing_drafts_nothing_is_said_of_drafting(talker, capsys, monkeypatch):
@@ -240,5 +253,5 @@ def test_where_nothing_drafts_nothing_is_said_of_drafting(talker, capsys, monkey
     assert run(call) == 0
     shown = capsys.readouterr().out
     assert "Nothing drafts" in shown
-    for word in ("break-even", "guesses every round", "control", "expected"):
+    for word in ("calibrated", "break-even", "guesses every round", "control", "expected"):
         assert word not in shown
