@@ -128,5 +128,5 @@ class Rig:
         config = replace(way.config(self.llm.config.model), draft_quant=self.llm.config.draft_quant, slots=1)
         target = self.llm.target
         drafter = load_drafter(config, target, self._pool, progress=False, load=self._load)
-        controller = load_controller(config, target, drafter, self._pool, progress=False)
+        controller, _ = load_controller(config, target, drafter, self._pool, progress=False)
         return Player(drafter, controller, make_verifier(config))

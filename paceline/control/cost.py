@@ -20,7 +20,24 @@ import numpy as np
 from paceline.control.numbers import lower_median
 from paceline.types import Json, Probabilities
 
-GRID = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)  # rows told apart, measured or not
+GRID: tuple[int, ...] = (
+    *range(1, 9),
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+    40,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+)  # rows told apart, measured or not
 SLOPE = 0.1  # of a forward of one row, for each row more, where one row count alone is known: a processor's usual
 SLACK = 1.5  # times proportional that more rows may take: some libraries' first extra row is dearer than the first
 WINDOW = 9  # observations that a point is the median of
@@ -46,9 +63,9 @@ class CostTable:
         sound = all(rows >= 1 and math.isfinite(seconds) and seconds > 0 for rows, seconds in points)
         if not points or not sound:
             raise ValueError(f"a cost table needs rows from 1 on and seconds above 0, got {dict(measured)}")
-        self._measured_rows = [rows for rows, _ in points]
-        self.rows = np.array(sorted({*GRID, *self._measured_rows}))
-        self.base = filled(self.rows, self._measured_rows, rising([seconds for _, seconds in points]))
+        self.measured_rows = [rows for rows, _ in points]
+        self.rows = np.array(sorted({*GRID, *self.measured_rows}))
+        self.base = filled(self.rows, self.measured_rows, rising([seconds for _, seconds in points]))
         straight = hull(self.rows, self.base)
         self._knots = self.rows.tolist()
         is_dear = (self.base > 1.000001 * straight) & (self.base < DISTURBED * straight)
@@ -95,6 +112,11 @@ class CostTable:
             self._follow(knot, now - before)
         self._expire(self._count % len(self._seen))
 
+    @property
+    def most_rows(self) -> int:
+        """Return the most rows of a forward that may be asked for."""
+        return GRID[-1]
+
     def reach(self, seconds: float) -> int:
         """Return how many rows a forward may have that takes no longer than so many seconds, whatever was measured.
 
@@ -122,7 +144,7 @@ class CostTable:
         if not sure or max(sure) - min(sure) < WRONG:
             return []
         found = [(len(seen), rows) for rows, seen in zip(self._knots, self._seen, strict=True) if len(seen) < PRIOR - 1]
-        return [rows for _, rows in sorted(found, reverse=True)]
+        return [rows for _, rows in sorted(found, reverse=True) if rows <= GRID[-1]]
 
     @property
     def has_drifted(self) -> bool:
@@ -131,7 +153,7 @@ class CostTable:
 
     def to_json(self) -> Json:
         """Return the table as measured."""
-        return {str(rows): self._measured(rows) for rows in self._measured_rows}
+        return {str(rows): self._measured(rows) for rows in self.measured_rows}
 
     @staticmethod
     def from_json(value: object) -> CostTable:

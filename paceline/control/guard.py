@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from paceline.control.numbers import lower_median
 
 START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
+CAUTIOUS = 1.5  # the same where the calibration is doubtful: half the tries, for half of them are likely wrong
 MOST = 6.0  # plain rounds in it at most; with 3 a draft that gains a fifth is stopped by bad luck every few replies
 WIDE = 2.0  # drafting rounds that there may be besides: long ones win and lose more at once
 SHARE = 0.01  # of all time that is put in: what never being slower costs for good where nothing can be gained
@@ -38,15 +39,15 @@ class _Drafted:
 
 
 class Guard:
-    """Keeps the purse, in plain rounds."""
+    """Keeps the purse, in plain rounds, with so many of them in it at first."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: float = START) -> None:
         self._plain: dict[int, deque[float]] = {}  # seconds of plain rounds, by sequences
         self._count = 0
         self._measured: dict[int, int] = {}  # the round after which they were, by sequences
-        self._settled = START  # the purse without the rounds since, which the next reference settles
+        self._settled = start  # the purse without the rounds since, which the next reference settles
         self._since: list[_Drafted] = []
-        self.purse = START  # plain rounds that may still be lost, by the reference there is
+        self.purse = start  # plain rounds that may still be lost, by the reference there is
         self._in_a_row = PROOF  # plain rounds
         self._length = 1.0  # plain rounds that a drafting round takes of late
         self.speed = 1.0  # of the rounds settled last, against plain

@@ -21,7 +21,7 @@ from paceline.control.base import OFF
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.debts import Debts
-from paceline.control.guard import Guard
+from paceline.control.guard import CAUTIOUS, START, Guard
 from paceline.control.leaning import Leanings
 from paceline.control.numbers import median
 from paceline.control.pace import OUTLIER, Pace
@@ -68,6 +68,7 @@ class OptimalController:
         most: nodes and depth that no budget exceeds.
         weighing: sources that stop by themselves where a guess does not pay. What pays on average is no limit to them:
             where they are sure, more does.
+        is_doubtful: what was calibrated may well be wrong.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class OptimalController:
         most: int,
         step_seconds: Mapping[str, float] | None = None,
         weighing: Collection[str] = (),
+        is_doubtful: bool = False,
     ) -> None:
         known = step_seconds or {}
         self.cost, self._most, self._weighing = cost, most, weighing
         self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
-        self.guard, self._pace, self._allowance = Guard(), Pace(), Allowance()
+        self.guard, self._pace, self._allowance = Guard(CAUTIOUS if is_doubtful else START), Pace(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._leanings = Leanings()
         self._debts = Debts()

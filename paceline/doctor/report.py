@@ -13,7 +13,6 @@ from paceline.doctor.pair import draft_models
 from paceline.doctor.room import layer_bits, memory
 from paceline.engine.calibrate import known
 from paceline.engine.llm import LLM
-from paceline.engine.loading import calibration_key
 from paceline.engine.recalibrate import described
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
 from paceline.types import Json, Round
@@ -72,7 +71,7 @@ def kept(llm: LLM) -> Json | None:
     """Return the calibration that is kept for what `llm` loaded; None where none is, or no controller asks for it."""
     if not isinstance(llm.engine.parts.controller, OptimalController):
         return None
-    found = known(calibration_key(llm.config, llm.target, llm.engine.parts.drafter, llm._pool))
+    found = known(llm.calibration_key)
     return None if found is None else described(found)
 
 

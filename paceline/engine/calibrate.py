@@ -163,7 +163,7 @@ def measure(model: Model, drafter: Drafter, tools: Instruments) -> Calibration:
 
 
 def _rows(found: Calibration) -> set[int]:
-    return set(found.cost.rows.tolist())
+    return set(found.cost.measured_rows)
 
 
 def _base(found: Calibration, rows: int) -> float:
@@ -288,7 +288,7 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in steps.values()):
             raise ValueError(f"steps take more than no time, got {steps}")
         cost = CostTable.from_json(said["forward_seconds"])
-        if len(cost.rows) < 2:
+        if len(cost.measured_rows) < 2:
             raise ValueError("one number of rows is no table")
         return Calibration(cost, steps, Quality.from_json(said["quality"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -298,7 +298,7 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
 
 def _write(path: Path, key: Mapping[str, str], found: Calibration) -> None:
     """Keep what was found; if that cannot be, the next load measures again."""
-    if len(found.cost.rows) < 2:
+    if len(found.cost.measured_rows) < 2:
         log.info("what was measured is not kept: one number of rows is no table")
         return
     try:

@@ -14,10 +14,9 @@ import numpy as np
 
 from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig
-from paceline.control.optimal import OptimalController
 from paceline.draft.base import Loaded
 from paceline.engine.baton import Baton
-from paceline.engine.calibrate import Instruments, calibrated
+from paceline.engine.calibrate import Instruments
 from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
 from paceline.engine.loading import (
@@ -31,6 +30,7 @@ from paceline.engine.loading import (
 from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
 from paceline.engine.transcript import Transcript
+from paceline.engine.upkeep import Upkeep
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.extend import read_on
@@ -95,11 +95,12 @@ class LLM:
         self.context = self.target.context
         drafter = load_drafter(self.config, self.target, pool, progress=progress)
         verifier = make_verifier(self.config)
-        controller = load_controller(
+        controller, measured = load_controller(
             self.config, self.target, drafter, pool, progress=progress, instruments=instruments
         )
-        self._pool = pool
-        self._memory = Memory.of(calibration_key(self.config, self.target, drafter, pool), drafter, controller)
+        self.calibration_key = calibration_key(self.config, self.target, drafter, pool)
+        self._upkeep = Upkeep(self.target.model, drafter, self.calibration_key, measured)
+        self._memory = Memory.of(self.calibration_key, drafter, controller)
         weakref.finalize(self, self._memory.save)
         self.engine = Engine(
             self.target.model,
@@ -302,20 +303,10 @@ class LLM:
     def _begin(self, record: Transcript) -> None:
         self._sweep()
         self.engine.check(record.request)
-        self._measure_again()
+        if self.engine.is_idle:
+            self._upkeep.between_requests(self.engine.parts.controller)
         self.engine.add(record.request)
         self._records[record.id] = record
-
-    def _measure_again(self) -> None:
-        """Calibrate anew, between requests, once rounds have taken another time than was measured for long."""
-        parts = self.engine.parts
-        if (
-            isinstance(parts.controller, OptimalController)
-            and parts.controller.cost.has_drifted
-            and self.engine.is_idle
-        ):
-            key = calibration_key(self.config, self.target, self.engine.parts.drafter, self._pool)
-            parts.controller.renew(calibrated(self.target.model, parts.drafter, key, again=True).cost)
 
     def _next(self, record: Transcript) -> Event | None:
         """Return the request's next event, playing rounds until there is one; `None` after its last."""
@@ -334,6 +325,7 @@ class LLM:
             return False
         if record.finish_reason is not None:
             return True
+        self._upkeep.before_round(self.engine.parts.controller)
         for event in self.engine.step():
             known = self._records.get(event.request)
             if known is not None:

@@ -28,7 +28,7 @@ from paceline.control.schedule import ScheduleController
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
-from paceline.engine.calibrate import Instruments, calibrated, identity, machine_key
+from paceline.engine.calibrate import Calibration, Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa
@@ -183,27 +183,29 @@ def load_controller(
     *,
     progress: bool,
     instruments: Instruments | None = None,
-) -> Controller:
+) -> tuple[Controller, Calibration | None]:
     """Return the controller that `config.control` names; the optimal one measures this machine first, once.
 
-    Where there is nothing to draft with, nothing is measured.
+    Where there is nothing to draft with, nothing is measured. What was measured comes second.
 
     Args:
         instruments: opened before the models were loaded: meanwhile they saw how busy other processes are.
     """
     if config.control != "optimal":
-        return CONTROLLERS[config.control](config.draft_tokens)
+        return CONTROLLERS[config.control](config.draft_tokens), None
     if not drafter.sources or not config.draft_tokens:
-        return FixedController(0)
+        return FixedController(0), None
     key = calibration_key(config, target, drafter, pool)
     found = calibrated(target.model, drafter, key, progress=progress, instruments=instruments)
-    return OptimalController(
+    controller = OptimalController(
         found.cost,
         drafter.sources,
         most=config.draft_tokens,
         step_seconds=found.step_seconds,
         weighing=weighing(drafter),
+        is_doubtful=found.quality.is_doubtful,
     )
+    return controller, found
 
 
 def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:

@@ -3,10 +3,9 @@
 import pytest
 
 from paceline.control.cost import PATIENCE, CostTable
-from paceline.engine import llm as home
+from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
 from paceline.engine.llm import LLM
-from paceline.engine.loading import calibration_key
 from paceline.types import SamplingParams
 
 
@@ -51,8 +50,7 @@ def test_a_table_that_is_wrong_for_long_is_replaced_once_nobody_waits(llm, measu
     assert dict(controller.experience) == beliefs
     llm.generate("Hi", params(20))
     assert len(measured) == 1
-    key = calibration_key(llm.config, llm.target, llm.engine.parts.drafter, llm._pool)
-    kept = calibrated(llm.target.model, llm.engine.parts.drafter, key)
+    kept = calibrated(llm.target.model, llm.engine.parts.drafter, llm.calibration_key)
     assert kept.cost.to_json() == controller.cost.to_json(), "the next run begins with it"
 
 

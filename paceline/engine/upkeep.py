@@ -1,0 +1,86 @@
+"""Keep what is known of this machine's seconds right while an LLM runs: between requests, and between rounds.
+
+Knows when to measure; how is for `calibrate`, and what to make of it for the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+import numpy as np
+
+from paceline.control.base import Controller
+from paceline.control.optimal import OptimalController
+from paceline.draft.base import Drafter
+from paceline.engine.calibrate import Calibration, calibrated
+from paceline.engine.quality import worth_replacing
+from paceline.hardware import Neighbours
+from paceline.model.base import Model
+from paceline.model.flatten import flatten
+from paceline.types import TokenTree
+
+
+class Rehearsal:
+    """Times forwards in a cache of its own, beside running sequences."""
+
+    def __init__(self, model: Model, most: int, *, clock: Callable[[], float] = perf_counter) -> None:
+        self._model, self._clock = model, clock
+        self._cache = model.new_cache(most)
+        self._sequence = self._cache.open()
+        self._tokens = np.arange(most, dtype=np.int32) % model.spec.vocab
+
+    def seconds(self, rows: int) -> float:
+        """Return the seconds of one forward of so many rows."""
+        batch = flatten(self._cache, [self._sequence], [TokenTree.chain(self._tokens[:rows])], [rows])
+        started = self._clock()
+        self._model.forward(batch, self._cache)
+        return self._clock() - started
+
+
+class Upkeep:
+    """Measures again what has proved wrong or was doubtful.
+
+    Args:
+        key: see `calibrated`.
+        found: what the controller began with; `None` if nothing was measured.
+        neighbours: cores that other processes use.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        drafter: Drafter,
+        key: Mapping[str, str],
+        found: Calibration | None,
+        *,
+        neighbours: Callable[[], float | None] | None = None,
+    ) -> None:
+        self._model, self._drafter, self._key = model, drafter, key
+        self._quality = None if found is None else found.quality
+        self._neighbours = neighbours or Neighbours().read
+        self._rehearsal: Rehearsal | None = None
+
+    def between_requests(self, controller: Controller) -> None:
+        """Calibrate anew if rounds have long taken another time, or a doubtful table's machine is quieter now.
+
+        Nothing may be running.
+        """
+        if self._quality is None or not isinstance(controller, OptimalController):
+            return
+        is_quieter = self._quality.is_doubtful and worth_replacing(self._quality, self._neighbours())
+        if is_quieter or controller.cost.has_drifted:
+            found = calibrated(self._model, self._drafter, self._key, again=True)
+            controller.renew(found.cost)
+            self._quality = found.quality
+
+    def before_round(self, controller: Controller) -> None:
+        """Time the forward that the controller asks for, if any: rounds have contradicted what was measured."""
+        if not isinstance(controller, OptimalController):
+            return
+        rows, most = controller.wanted_rows(), min(controller.cost.most_rows, self._model.spec.context)
+        if not 0 < rows <= most:
+            return
+        if self._rehearsal is None:
+            self._rehearsal = Rehearsal(self._model, most)
+        controller.timed(rows, self._rehearsal.seconds(rows))
