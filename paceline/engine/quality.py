@@ -21,11 +21,12 @@ from paceline.types import Json
 # Measured on two cores with SmolLM2-135M and a 1.5B: quiet / beside 1, 2 and 14 busy loops.
 SURE = (1, 2, 4, 8)  # rows of most rounds, had more than once even on a slow machine
 REPEATS = 2  # forwards of each: one alone has no spread, and where it was disturbed it would be the table
-SPREAD = 0.25  # median / least - 1: 0.02 to 0.1 / 0.01 to 3.6; load that comes and goes shows in nothing else
+SPREAD = 0.3  # median / least - 1: 0.02 to 0.2 / 0.01 to 3.6; load that comes and goes shows in nothing else
 SHARE = 0.8  # processor time / wall time of the threads: 0.94 to 0.99 / 0.50 to 0.005; a quota shows here alone
 SERIAL = 5e-4  # seconds of a forward that one thread alone prepares, which on many cores looks like waiting
-SWITCHES = 60.0  # involuntary ones a second and thread: 12 / 80 to 3600; told where /proc/stat tells nothing
+SWITCHES = 60.0  # involuntary ones a second and thread: 12, at times 270 that cost nothing / 80 to 3600
 FEW = 20  # of them are no rate
+COST = 0.12  # of the time that they must have taken: 0.01 to 0.1 / 0.5; without, kernel work at each tick is a doubt
 FALL = 0.8  # of the seconds of fewer rows: 0.95 / 0.18 to 0.84; less than that is no rounding
 TOO_FAST = 0.7  # times the floor: the floor was read in a bad moment, and so may be the rest
 TOO_SLOW = 8.0  # times the floor: 1.7 to 2.2 / up to 75; slow kernels and full caches take up to 5
@@ -163,11 +164,13 @@ def _of_forwards(seconds: Mapping[int, Sequence[float]], quality: Quality) -> li
 def _of_load(seen: Observed, quality: Quality) -> list[str]:
     """Return the doubts that the machine raises."""
     doubts = []
-    forwards = sum(map(len, seen.seconds.values()))
-    if quality.cpu_share < SHARE and (1 - quality.cpu_share) * seen.wall > SERIAL * forwards:
+    lost = 1 - quality.cpu_share
+    if lost * seen.wall <= SERIAL * sum(map(len, seen.seconds.values())):
+        lost = 0.0
+    if lost > 1 - SHARE:
         doubts.append(f"threads ran {100 * quality.cpu_share:.0f} % of the time")
     rate = seen.switches / (seen.wall * seen.threads) if seen.wall > 0 else 0.0
-    if rate > SWITCHES and seen.switches >= FEW:
+    if rate > SWITCHES and seen.switches >= FEW and lost > COST:
         doubts.append(f"threads were interrupted {rate:.0f} times a second")
     others = quality.neighbours
     if others is not None and others - seen.spare > max(BUSY, BUSY_SHARE * seen.threads):
