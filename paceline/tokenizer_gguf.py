@@ -1,0 +1,118 @@
+"""Read the tokenizer of a GGUF file: the `tokenizer.*` keys of its metadata, without trusting them.
+
+Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the
+same file. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tokenizers import Regex
+from tokenizers import Tokenizer as LibraryTokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Split
+from tokenizers.pre_tokenizers import Sequence as InTurn
+
+from paceline.errors import ModelFileError, UnsupportedModel
+from paceline.pretokenizers import pretokenizer
+from paceline.sentencepiece import SentencePieceEncoder
+from paceline.tokenizer import CONTROL, ENDS, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+
+
+def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
+    """Return the vocabulary of a file and the function that cuts a text with it."""
+    family = metadata.get("tokenizer.ggml.model")
+    if family not in ("gpt2", "llama"):
+        raise UnsupportedModel(
+            f"the file's tokenizer must be `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE); got `{family}`",
+            hint="use a model of another family",
+        )
+    is_byte_level = family == "gpt2"
+    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(_strings(metadata, "tokens"))]
+    ids = {text: i for i, text in enumerate(tokens)}
+    if len(ids) != len(tokens):
+        twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
+        raise ModelFileError(f"every token of a vocabulary must be there once; got twice `{twice}`")
+    kinds = _numbers(metadata, "token_type", len(tokens), default=1)
+
+    def special(name: str, default: int | None = None) -> int | None:
+        found = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
+        return int(found) if isinstance(found, int) and 0 <= found < len(tokens) else default
+
+    ends = {ids[text] for text in ENDS if text in ids}
+    for token in ends:
+        kinds[token] = CONTROL  # whatever the converter thought
+    eos = special("eos", None if is_byte_level else 2)
+    ends.update(i for i in (eos, special("eot"), special("eom")) if i is not None)
+    pre = pretokenizer(str(metadata.get("tokenizer.ggml.pre") or "default")) if is_byte_level else None
+    bos = special("bos", None if is_byte_level else 1)
+    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", pre.add_bos if pre else True)
+    wants_space = metadata.get("tokenizer.ggml.add_space_prefix", True)
+    template = metadata.get("tokenizer.chat_template")
+    vocabulary = Vocabulary(
+        tokens,
+        kinds,
+        is_byte_level,
+        bos,
+        eos,
+        frozenset(ends),
+        bool(wants_bos) and bos is not None,
+        not is_byte_level and bool(wants_space),
+        template if isinstance(template, str) else None,
+    )
+    if pre:
+        encode = _byte_level(ids, _strings(metadata, "merges"), pre.patterns, ignore_merges=pre.ignore_merges)
+    else:
+        byte_ids = [ids.get(f"<0x{byte:02X}>") for byte in range(256)]
+        scores = _numbers(metadata, "scores", len(tokens), default=0)
+        encode = SentencePieceEncoder(ids, scores, byte_ids=byte_ids, unknown=special("unknown", 0)).encode
+    visible = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] == USER_DEFINED})
+    every = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] in (UNKNOWN, CONTROL, USER_DEFINED)})
+    prefix = " " if vocabulary.add_space_prefix else ""
+
+    def cut(text: str, parse_special: bool) -> list[int]:
+        found: list[int] = []
+        lead = prefix  # before the text and after every named token
+        for part in (every if parse_special else visible).split(text):
+            if isinstance(part, int):
+                found.append(part)
+                lead = prefix
+            else:
+                found += encode(lead + part)
+                lead = ""
+        return found
+
+    return vocabulary, cut
+
+
+def _byte_level(
+    ids: dict[str, int], merges: Sequence[str], patterns: Sequence[str], *, ignore_merges: bool
+) -> Callable[[str], list[int]]:
+    pairs = [(pair[:at], pair[at + 1 :]) for pair in merges if (at := pair.find(" ", 1)) > 0]
+    try:
+        library = LibraryTokenizer(BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges))
+    except Exception as error:
+        raise ModelFileError(f"every merge must join two tokens into a third; got `{error}`") from error
+    splits = [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
+    library.pre_tokenizer = InTurn([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
+    return lambda text: list(library.encode(text, add_special_tokens=False).ids)
+
+
+def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if not isinstance(found, Sequence) or isinstance(found, str) or not set(map(type, found)) <= {str}:
+        got = "nothing" if found is None else type(found).__name__
+        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must be a list of strings; got {got}")
+    return found
+
+
+def _numbers(metadata: Mapping[str, object], name: str, count: int, *, default: int) -> list[int]:
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if found is None:
+        return [default] * count
+    values = found.tolist() if hasattr(found, "tolist") else found
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < count:
+        got = len(values) if isinstance(values, Sequence) else type(values).__name__
+        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must hold `{count}` numbers; got `{got}`")
+    return list(values)
