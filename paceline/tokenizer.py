@@ -1,9 +1,7 @@
 """Text to token ids and back, from the metadata of a GGUF file or from a tokenizer.json.
 
-Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the
-same file. Control tokens are read from a text only when asked (`parse_special`): what a user typed is encoded without,
-the output of a chat template with. Since a template's output also holds what the user typed, a caller that must keep
-`<|im_end|>` in a message from ending it refuses such messages before rendering. Knows nothing of models.
+`tokenizer_gguf.py` and `tokenizer_json.py` read the files. Control tokens are read from a text only when asked
+(`parse_special`): what a user typed is encoded without, the output of a chat template with. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -20,10 +18,11 @@ from paceline.stream import IncrementalDecoder, StopMatcher
 
 __all__ = ["IncrementalDecoder", "StopMatcher", "Tokenizer"]
 
-UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 3, 4, 5, 6  # tokenizer.ggml.token_type; 1 is a normal token
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 _SPECIAL = frozenset((UNKNOWN, CONTROL))
 
-# Tokens that end a reply whatever the file calls its end, as llama.cpp has them.
+# Control tokens that end a reply beside those that the file names by id, as llama.cpp has them. A token of such a name
+# that the file types as text is text: `</s>` is a piece of HTML to some vocabularies.
 # fmt: off
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",

@@ -1,12 +1,12 @@
 """Read the tokenizer of a GGUF file: the `tokenizer.*` keys of its metadata, without trusting them.
 
 Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the
-same file. Knows nothing of files.
+same file, but where llama.cpp overrides a type of the file: `</s>` stays text to a file that says so. Knows nothing of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from tokenizers import Regex
 from tokenizers import Tokenizer as LibraryTokenizer
@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import Sequence as InTurn
 from paceline.errors import ModelFileError, UnsupportedModel
 from paceline.pretokenizers import pretokenizer
 from paceline.sentencepiece import SentencePieceEncoder
-from paceline.tokenizer import CONTROL, ENDS, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+from paceline.tokenizer import CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
 
 
 def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
@@ -40,13 +40,12 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         found = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
         return int(found) if isinstance(found, int) and 0 <= found < len(tokens) else default
 
-    ends = {ids[text] for text in ENDS if text in ids}
-    for token in ends:
-        kinds[token] = CONTROL  # whatever the converter thought
-    eos = special("eos", None if is_byte_level else 2)
-    ends.update(i for i in (eos, special("eot"), special("eom")) if i is not None)
+    usual = (None, None) if is_byte_level else (1, 2)
+    bos, eos = (special(name, default) for name, default in zip(("bos", "eos"), usual, strict=True))
+    own = {i for i in (eos, special("eot"), special("eom")) if i is not None}
+    _type_ends(kinds, named={ids[text] for text in ENDS if text in ids}, own=own)
+    ends = own | {ids[text] for text in ENDS if text in ids and kinds[ids[text]] == CONTROL}
     pre = pretokenizer(str(metadata.get("tokenizer.ggml.pre") or "default")) if is_byte_level else None
-    bos = special("bos", None if is_byte_level else 1)
     wants_bos = metadata.get("tokenizer.ggml.add_bos_token", pre.add_bos if pre else True)
     wants_space = metadata.get("tokenizer.ggml.add_space_prefix", True)
     template = metadata.get("tokenizer.chat_template")
@@ -84,6 +83,19 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         return found
 
     return vocabulary, cut
+
+
+def _type_ends(kinds: list[int], *, named: Set[int], own: Set[int]) -> None:
+    """Make ends control tokens where a converter forgot to say so; what it said of a token's type stays.
+
+    Args:
+        named: ids of well-known ends.
+        own: ids that the file itself calls ends.
+    """
+    says_types = CONTROL in kinds
+    for token in named if not says_types else named & own:
+        if kinds[token] == NORMAL:
+            kinds[token] = CONTROL
 
 
 def _byte_level(

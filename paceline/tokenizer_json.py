@@ -47,8 +47,9 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
     for token, added in library.get_added_tokens_decoder().items():
         kinds[token] = CONTROL if added.special else USER_DEFINED
 
-    named = [_text(config.get("eos_token")), *ENDS]
-    ends = {ids[text] for text in named if text in ids and kinds[ids[text]] == CONTROL}
+    ends = {ids[text] for text in ENDS if text in ids and kinds[ids[text]] == CONTROL}
+    if (eos := ids.get(_text(config.get("eos_token")))) is not None:
+        ends.add(eos)  # whatever its type
     for name in ("generation_config.json", "config.json"):
         ends.update(token for token in _ids(_read_json(folder / name).get("eos_token_id")) if token < len(tokens))
     bos = ids.get(_text(config.get("bos_token")))
@@ -58,7 +59,7 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
         kinds,
         is_byte_level,
         bos,
-        ids.get(_text(config.get("eos_token"))),
+        eos,
         frozenset(ends),
         bos is not None and opened[:1] == [bos],
         adds_space,

@@ -89,7 +89,7 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         plain = estimate_plain(llm, completion)
     first = completion.token_ids[:1]
     is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
-    ended_at_once = is_end and all(llm.tokenizer.is_special(token) for token in first)  # and no stop string did it
+    ended_at_once = is_end and llm.tokenizer.eos_ids.issuperset(first)  # and no stop string did it
     parts = summary(completion, plain_seconds=plain, limit=limit, ended_at_once=ended_at_once)
     say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
