@@ -1,11 +1,12 @@
 """Read the tokenizer of a GGUF file: the `tokenizer.*` keys of its metadata, without trusting them.
 
 Byte-level BPE is the `tokenizers` library's; SentencePiece BPE is `sentencepiece.py`. Ids equal llama.cpp's for the
-same file, but where llama.cpp overrides a type of the file: `</s>` stays text to a file that says so. Knows nothing of files.
+same file, but where llama.cpp overrides a type of the file: `</s>` stays text to a file that says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from tokenizers import Regex
@@ -17,7 +18,11 @@ from tokenizers.pre_tokenizers import Sequence as InTurn
 from paceline.errors import ModelFileError, UnsupportedModel
 from paceline.pretokenizers import pretokenizer
 from paceline.sentencepiece import SentencePieceEncoder
-from paceline.tokenizer import CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+
+_BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_TEXT = frozenset((NORMAL, USER_DEFINED))  # types of tokens that a text may be merged into
+_CURE = "the file describes no possible vocabulary: take another file of this model, or convert it again"
 
 
 def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
@@ -35,6 +40,7 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
         raise ModelFileError(f"every token of a vocabulary must be there once; got twice `{twice}`")
     kinds = _numbers(metadata, "token_type", len(tokens), default=1)
+    spelled = {} if is_byte_level else _type_bytes(tokens, kinds)
 
     def special(name: str, default: int | None = None) -> int | None:
         found = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
@@ -63,9 +69,10 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
     if pre:
         encode = _byte_level(ids, _strings(metadata, "merges"), pre.patterns, ignore_merges=pre.ignore_merges)
     else:
-        byte_ids = [ids.get(f"<0x{byte:02X}>") for byte in range(256)]
+        byte_ids = [spelled.get(byte) for byte in range(256)]
+        texts = {text: i for text, i in ids.items() if kinds[i] in _TEXT}
         scores = _numbers(metadata, "scores", len(tokens), default=0)
-        encode = SentencePieceEncoder(ids, scores, byte_ids=byte_ids, unknown=special("unknown", 0)).encode
+        encode = SentencePieceEncoder(texts, scores, byte_ids=byte_ids, unknown=special("unknown", 0)).encode
     visible = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] == USER_DEFINED})
     every = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] in (UNKNOWN, CONTROL, USER_DEFINED)})
     prefix = " " if vocabulary.add_space_prefix else ""
@@ -83,6 +90,25 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         return found
 
     return vocabulary, cut
+
+
+def _type_bytes(tokens: Sequence[str], kinds: list[int]) -> dict[int, int]:
+    """Return the token of each byte that has one; make every token that spells a byte one of that type.
+
+    Old converters type them as text. Nothing but a byte is written that way in a SentencePiece vocabulary, and a
+    newline must not be read as one thing and written as another.
+    """
+    found: dict[int, int] = {}
+    for token, text in enumerate(tokens):
+        match = _BYTE_NAME.fullmatch(text) if text.startswith("<0x") else None
+        if match:
+            found[int(match[1], 16)] = token
+            kinds[token] = BYTE
+        elif kinds[token] == BYTE:
+            raise ModelFileError(
+                f"a token for a byte must be written like `<0x0A>`; got `{text:.40}` with id `{token}`", hint=_CURE
+            )
+    return found
 
 
 def _type_ends(kinds: list[int], *, named: Set[int], own: Set[int]) -> None:

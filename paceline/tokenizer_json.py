@@ -45,7 +45,8 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
             if (spelled := ids.get(f"<0x{byte:02X}>")) is not None:
                 kinds[spelled] = BYTE
     for token, added in library.get_added_tokens_decoder().items():
-        kinds[token] = CONTROL if added.special else USER_DEFINED
+        if kinds[token] != BYTE:
+            kinds[token] = CONTROL if added.special else USER_DEFINED
 
     ends = {ids[text] for text in ENDS if text in ids and kinds[ids[text]] == CONTROL}
     if (eos := ids.get(_text(config.get("eos_token")))) is not None:

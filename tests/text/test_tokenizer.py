@@ -233,6 +233,32 @@ def test_sentence_piece_spells_what_it_lacks_in_bytes():
     assert tokenizer.decode(ids) == "aé😀"
 
 
+@pytest.mark.parametrize("kind", [1, 2, 3, 4, 5, 6])
+def test_tokens_that_spell_bytes_are_bytes_whatever_their_type(kind):
+    metadata = sentence_piece(add_space_prefix=False)
+    metadata["tokenizer.ggml.token_type"][3:259] = [kind] * 256
+    tokenizer = Tokenizer.from_gguf(metadata)
+    for text in ("a\nb", "é😀\t", "\0"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert not tokenizer.is_special(tokenizer.find("<0x0A>"))
+
+
+def test_a_text_is_never_merged_into_a_control_token_or_a_byte():
+    chain = ["<", "/", "s", ">", "</", "</s", "0", "x", "A", "<0", "<0x", "<0x0", "<0x0A"]
+    tokenizer = Tokenizer.from_gguf(sentence_piece(chain, add_space_prefix=False))
+    for text in ("</s>", "<0x0A>"):
+        ids = tokenizer.encode(text, add_bos=False)
+        assert tokenizer.find(text) not in ids
+        assert tokenizer.decode(ids) == text
+
+
+def test_a_byte_that_spells_none_is_refused():
+    metadata = sentence_piece()
+    metadata["tokenizer.ggml.token_type"][-1] = 6
+    with pytest.raises(ModelFileError, match="written like `<0x0A>`; got `c▁`"):
+        Tokenizer.from_gguf(metadata)
+
+
 def test_the_longest_name_is_found_first():
     named = NamedTokens({"ab": 0, "bcd": 1, "a": 2})
     assert named.split("abcd") == [2, 1]
