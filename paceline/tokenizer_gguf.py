@@ -6,8 +6,10 @@ same file, but where llama.cpp overrides a type of the file: `</s>` stays text t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 from tokenizers import Regex
 from tokenizers import Tokenizer as LibraryTokenizer
@@ -20,6 +22,7 @@ from paceline.pretokenizers import pretokenizer
 from paceline.sentencepiece import SentencePieceEncoder
 from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
 
+_KINDS = frozenset(range(NORMAL, BYTE + 1))
 _BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _TEXT = frozenset((NORMAL, USER_DEFINED))  # types of tokens that a text may be merged into
 _CURE = "the file describes no possible vocabulary: take another file of this model, or convert it again"
@@ -33,28 +36,29 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
             f"the file's tokenizer must be `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE); got `{family}`",
             hint="use a model of another family",
         )
-    is_byte_level = family == "gpt2"
-    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(_strings(metadata, "tokens"))]
+    keys, is_byte_level = _Keys(metadata), family == "gpt2"
+    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(keys.strings("tokens"))]
+    count = len(tokens)
     ids = {text: i for i, text in enumerate(tokens)}
-    if len(ids) != len(tokens):
+    if not ids:
+        raise _misfit("tokenizer.ggml.tokens", "a list of strings", "an empty one")
+    if len(ids) != count:
         twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
-        raise ModelFileError(f"every token of a vocabulary must be there once; got twice `{twice}`")
-    kinds = _numbers(metadata, "token_type", len(tokens), default=1)
+        raise _misfit("tokenizer.ggml.tokens", "a list of strings that differ", f"twice `{twice:.80}`")
+    kinds = keys.kinds(count)
+    says_types = CONTROL in kinds
     spelled = {} if is_byte_level else _type_bytes(tokens, kinds)
-
-    def special(name: str, default: int | None = None) -> int | None:
-        found = metadata.get(f"tokenizer.ggml.{name}_token_id", default)
-        return int(found) if isinstance(found, int) and 0 <= found < len(tokens) else default
-
-    usual = (None, None) if is_byte_level else (1, 2)
-    bos, eos = (special(name, default) for name, default in zip(("bos", "eos"), usual, strict=True))
-    own = {i for i in (eos, special("eot"), special("eom")) if i is not None}
-    _type_ends(kinds, named={ids[text] for text in ENDS if text in ids}, own=own)
-    ends = own | {ids[text] for text in ENDS if text in ids and kinds[ids[text]] == CONTROL}
-    pre = pretokenizer(str(metadata.get("tokenizer.ggml.pre") or "default")) if is_byte_level else None
-    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", pre.add_bos if pre else True)
-    wants_space = metadata.get("tokenizer.ggml.add_space_prefix", True)
-    template = metadata.get("tokenizer.chat_template")
+    bos, eos = keys.token("bos", count), keys.token("eos", count)
+    if not is_byte_level:  # SentencePiece's own ids, unless the file says that they are text
+        first, second = (i if i < count and (not says_types or kinds[i] == CONTROL) else None for i in (1, 2))
+        bos, eos = first if bos is None else bos, second if eos is None else eos
+    own = {i for i in (eos, keys.token("eot", count), keys.token("eom", count)) if i is not None}
+    named = {ids[text] for text in ENDS if text in ids}
+    _type_ends(kinds, named & own if says_types else named)
+    ends = own | {token for token in named if kinds[token] == CONTROL}
+    pre = pretokenizer(keys.text("tokenizer.ggml.pre") or "default") if is_byte_level else None
+    wants_bos = keys.flag("add_bos_token", pre.add_bos if pre else True)
+    wants_space = keys.flag("add_space_prefix", True)
     vocabulary = Vocabulary(
         tokens,
         kinds,
@@ -62,17 +66,17 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         bos,
         eos,
         frozenset(ends),
-        bool(wants_bos) and bos is not None,
-        not is_byte_level and bool(wants_space),
-        template if isinstance(template, str) else None,
+        wants_bos and bos is not None,
+        not is_byte_level and wants_space,
+        keys.text("tokenizer.chat_template"),
     )
     if pre:
-        encode = _byte_level(ids, _strings(metadata, "merges"), pre.patterns, ignore_merges=pre.ignore_merges)
+        encode = _byte_level(ids, keys.strings("merges"), pre.patterns, ignore_merges=pre.ignore_merges)
     else:
         byte_ids = [spelled.get(byte) for byte in range(256)]
         texts = {text: i for text, i in ids.items() if kinds[i] in _TEXT}
-        scores = _numbers(metadata, "scores", len(tokens), default=0)
-        encode = SentencePieceEncoder(texts, scores, byte_ids=byte_ids, unknown=special("unknown", 0)).encode
+        unknown = keys.token("unknown", count, 0)
+        encode = SentencePieceEncoder(texts, keys.scores(count), byte_ids=byte_ids, unknown=unknown).encode
     visible = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] == USER_DEFINED})
     every = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] in (UNKNOWN, CONTROL, USER_DEFINED)})
     prefix = " " if vocabulary.add_space_prefix else ""
@@ -111,15 +115,9 @@ def _type_bytes(tokens: Sequence[str], kinds: list[int]) -> dict[int, int]:
     return found
 
 
-def _type_ends(kinds: list[int], *, named: Set[int], own: Set[int]) -> None:
-    """Make ends control tokens where a converter forgot to say so; what it said of a token's type stays.
-
-    Args:
-        named: ids of well-known ends.
-        own: ids that the file itself calls ends.
-    """
-    says_types = CONTROL in kinds
-    for token in named if not says_types else named & own:
+def _type_ends(kinds: list[int], ends: Set[int]) -> None:
+    """Make ends control tokens where a converter forgot to say so; a type that it gave stays."""
+    for token in ends:
         if kinds[token] == NORMAL:
             kinds[token] = CONTROL
 
@@ -127,30 +125,84 @@ def _type_ends(kinds: list[int], *, named: Set[int], own: Set[int]) -> None:
 def _byte_level(
     ids: dict[str, int], merges: Sequence[str], patterns: Sequence[str], *, ignore_merges: bool
 ) -> Callable[[str], list[int]]:
-    pairs = [(pair[:at], pair[at + 1 :]) for pair in merges if (at := pair.find(" ", 1)) > 0]
+    pairs = []
+    for pair in merges:
+        at = pair.find(" ", 1)
+        if not 0 < at < len(pair) - 1:
+            raise _misfit("tokenizer.ggml.merges", "pairs of tokens with a space between", f"`{pair:.80}`")
+        pairs.append((pair[:at], pair[at + 1 :]))
     try:
         library = LibraryTokenizer(BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges))
     except Exception as error:
-        raise ModelFileError(f"every merge must join two tokens into a third; got `{error}`") from error
+        raise _misfit("tokenizer.ggml.merges", "pairs of tokens that make a third", f"`{error}`") from error
     splits = [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
     library.pre_tokenizer = InTurn([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
     return lambda text: list(library.encode(text, add_special_tokens=False).ids)
 
 
-def _strings(metadata: Mapping[str, object], name: str) -> Sequence[str]:
-    found = metadata.get(f"tokenizer.ggml.{name}")
-    if not isinstance(found, Sequence) or isinstance(found, str) or not set(map(type, found)) <= {str}:
-        got = "nothing" if found is None else type(found).__name__
-        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must be a list of strings; got {got}")
-    return found
+class _Keys:
+    """The file's `tokenizer.*` keys, each checked when it is read."""
+
+    def __init__(self, metadata: Mapping[str, object]) -> None:
+        self._metadata = metadata
+
+    def strings(self, name: str) -> Sequence[str]:
+        found = self._metadata.get(f"tokenizer.ggml.{name}")
+        if not isinstance(found, Sequence) or isinstance(found, str) or not set(map(type, found)) <= {str}:
+            got = "nothing" if found is None else type(found).__name__
+            raise _misfit(f"tokenizer.ggml.{name}", "a list of strings", got)
+        return found
+
+    def kinds(self, count: int) -> list[int]:
+        """Read the type of each token; a file without them types all as text."""
+        found = self._per_token("token_type", count)
+        if found is None:
+            return [NORMAL] * count
+        for kind in set(found) - _KINDS if set(map(type, found)) <= {int} else found[:1]:
+            raise _misfit("tokenizer.ggml.token_type", f"types from {NORMAL} to {BYTE}", f"`{kind}`")
+        return found
+
+    def scores(self, count: int) -> list[float]:
+        found = self._per_token("scores", count)
+        if found is None:
+            return [0.0] * count
+        if not set(map(type, found)) <= {int, float} or any(map(math.isnan, found)):
+            raise _misfit("tokenizer.ggml.scores", "numbers", "something else among them")
+        return found
+
+    def token(self, name: str, count: int, default: int | None = None) -> int | None:
+        """Read the id of a token with a part of its own; None if the file names none."""
+        key = f"tokenizer.ggml.{name}_token_id"
+        found = self._metadata.get(key)
+        if found is None:
+            return default if default is not None and default < count else None
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < count:
+            raise _misfit(key, f"the id of a token, from 0 to {count - 1}", f"`{found!r:.40}`")
+        return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        key = f"tokenizer.ggml.{name}"
+        found = self._metadata.get(key)
+        if found is not None and found not in (0, 1):
+            raise _misfit(key, "true or false", f"`{found!r:.40}`")
+        return default if found is None else bool(found)
+
+    def text(self, key: str) -> str | None:
+        found = self._metadata.get(key)
+        if found is not None and not isinstance(found, str):
+            raise _misfit(key, "a text", type(found).__name__)
+        return found
+
+    def _per_token(self, name: str, count: int) -> list[Any] | None:
+        key = f"tokenizer.ggml.{name}"
+        found = self._metadata.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != count:
+            got = f"`{len(found)}`" if isinstance(found, Sequence) else type(found).__name__
+            raise _misfit(key, f"`{count}` numbers, one for each token", got)
+        return list(found)
 
 
-def _numbers(metadata: Mapping[str, object], name: str, count: int, *, default: int) -> list[int]:
-    found = metadata.get(f"tokenizer.ggml.{name}")
-    if found is None:
-        return [default] * count
-    values = found.tolist() if hasattr(found, "tolist") else found
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) < count:
-        got = len(values) if isinstance(values, Sequence) else type(values).__name__
-        raise ModelFileError(f"the file's `tokenizer.ggml.{name}` must hold `{count}` numbers; got `{got}`")
-    return list(values)
+def _misfit(key: str, wanted: str, got: str) -> ModelFileError:
+    return ModelFileError(f"the file's `{key}` must be {wanted}; got {got}", hint=_CURE)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from tokenizers import Tokenizer as LibraryTokenizer
 
 from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel
 from paceline.tokenizer import BYTE, CONTROL, ENDS, USER_DEFINED, Vocabulary
+
+_CURE = "the folder's files do not belong together: download the whole repository again"
 
 
 def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
@@ -49,10 +51,14 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
             kinds[token] = CONTROL if added.special else USER_DEFINED
 
     ends = {ids[text] for text in ENDS if text in ids and kinds[ids[text]] == CONTROL}
-    if (eos := ids.get(_text(config.get("eos_token")))) is not None:
+    if (called := _text(config.get("eos_token"))) and called not in ids:
+        raise ModelFileError(
+            f"tokenizer_config.json's `eos_token` must be a token of tokenizer.json; got `{called:.80}`", hint=_CURE
+        )
+    if (eos := ids.get(called)) is not None:
         ends.add(eos)  # whatever its type
     for name in ("generation_config.json", "config.json"):
-        ends.update(token for token in _ids(_read_json(folder / name).get("eos_token_id")) if token < len(tokens))
+        ends.update(_ids(_read_json(folder / name).get("eos_token_id"), name, len(tokens)))
     bos = ids.get(_text(config.get("bos_token")))
     opened = _encoded(library, "", add_special_tokens=True)
     vocabulary = Vocabulary(
@@ -121,9 +127,16 @@ def _text(token: object) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _ids(value: object) -> Iterable[int]:
-    values = value if isinstance(value, list) else [value]
-    return [token for token in values if isinstance(token, int) and token >= 0]
+def _ids(value: object, name: str, count: int) -> list[int]:
+    """Return the ends that a configuration file names: one id, several, or none."""
+    found: list[int] = []
+    for token in value if isinstance(value, list) else [] if value is None else [value]:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < count:
+            raise ModelFileError(
+                f"{name}'s `eos_token_id` must be ids of tokens, from 0 to {count - 1}; got `{token!r:.40}`", hint=_CURE
+            )
+        found.append(token)
+    return found
 
 
 def _read_json(path: Path) -> dict[str, object]:

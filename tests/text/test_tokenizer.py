@@ -172,14 +172,55 @@ def test_lone_surrogates_become_the_replacement_character(tokenizer):
         ({"ggml.tokens": ["a", "a"]}, ModelFileError),
         ({"ggml.tokens": [1, 2]}, ModelFileError),
         ({"ggml.merges": ["h x"]}, ModelFileError),
+        ({"ggml.merges": ["he"]}, ModelFileError),
+        ({"ggml.merges": ["h "]}, ModelFileError),
         ({"ggml.merges": None}, ModelFileError),
+        ({"ggml.tokens": []}, ModelFileError),
         ({"ggml.token_type": [1]}, ModelFileError),
+        ({"ggml.token_type": [1] * 265}, ModelFileError),
+        ({"ggml.token_type": [1] * 263 + [7]}, ModelFileError),
+        ({"ggml.token_type": [1.0] * 264}, ModelFileError),
         ({"ggml.token_type": "x" * 999}, ModelFileError),
+        *(
+            ({f"ggml.{name}_token_id": got}, ModelFileError)
+            for name in ("bos", "eos", "eot", "eom")
+            for got in (264, 4294967295, -1, "2", 2.0, True)
+        ),
+        ({"ggml.add_bos_token": "false"}, ModelFileError),
+        ({"ggml.add_space_prefix": 2}, ModelFileError),
+        ({"ggml.pre": 3}, ModelFileError),
+        ({"chat_template": ["x"]}, ModelFileError),
     ],
 )
 def test_a_bad_file_is_refused_with_a_reason(change, error):
-    with pytest.raises(error, match="got"):
+    with pytest.raises(error, match="got") as caught:
         Tokenizer.from_gguf(byte_level(**change))
+    assert caught.value.hint
+    if error is ModelFileError:
+        assert next(iter(change)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": [0.0] * 268},
+        {"scores": [0.0] * 270},
+        {"scores": [0.0] * 268 + [float("nan")]},
+        {"scores": ["0"] * 269},
+        {"unknown_token_id": 269},
+        {"token_type": [2, 3, 3, *[6] * 256, *[1] * 11]},
+    ],
+)
+def test_a_bad_sentence_piece_file_is_refused_by_name(change):
+    with pytest.raises(ModelFileError, match=rf"tokenizer\.ggml\.{next(iter(change))}"):
+        Tokenizer.from_gguf(sentence_piece(**change))
+
+
+def test_an_end_that_the_file_does_not_name_is_never_a_piece_of_text():
+    metadata = sentence_piece()
+    metadata["tokenizer.ggml.tokens"][2], metadata["tokenizer.ggml.token_type"][2] = "word", 1
+    assert Tokenizer.from_gguf(metadata).eos_ids == set()
+    assert Tokenizer.from_gguf(sentence_piece()).eos_ids == {2}
 
 
 def test_ids_out_of_range_are_refused(tokenizer):
@@ -307,6 +348,15 @@ def test_a_folder_may_keep_several_templates(tmp_path):
     named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     assert folder_with(tmp_path, {"chat_template": named}).chat_template == "d"
     assert folder_with(tmp_path, {"chat_template": named}, chat_template__jinja="j").chat_template == "j"
+
+
+@pytest.mark.parametrize("value", ["265", "-1", "[5, 4294967295]", '"5"', "true", "1.5"])
+@pytest.mark.parametrize("name", ["config__json", "generation_config__json"])
+def test_an_end_that_is_no_token_of_the_folder_is_refused(tmp_path, name, value):
+    with pytest.raises(ModelFileError, match=rf"{name.replace('__', '.')}'s `eos_token_id` must be ids of tokens"):
+        folder_with(tmp_path, {}, **{name: f'{{"eos_token_id": {value}}}'})
+    with pytest.raises(ModelFileError, match="`eos_token` must be a token"):
+        folder_with(tmp_path, {"eos_token": "<|no-such|>"})
 
 
 def test_the_end_that_a_folder_names_ends_a_reply_whatever_its_type(tmp_path):
