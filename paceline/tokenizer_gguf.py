@@ -6,6 +6,7 @@ same file, but where llama.cpp overrides a type of the file: `</s>` stays text t
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -21,6 +22,8 @@ from paceline.errors import ModelFileError, UnsupportedModel
 from paceline.pretokenizers import pretokenizer
 from paceline.sentencepiece import SentencePieceEncoder
 from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+
+log = logging.getLogger(__name__)
 
 _KINDS = frozenset(range(NORMAL, BYTE + 1))
 _BYTE_NAME = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -56,7 +59,7 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
     named = {ids[text] for text in ENDS if text in ids}
     _type_ends(kinds, named & own if says_types else named)
     ends = own | {token for token in named if kinds[token] == CONTROL}
-    pre = pretokenizer(keys.text("tokenizer.ggml.pre") or "default") if is_byte_level else None
+    pre = pretokenizer(keys.text("tokenizer.ggml.pre") or _assumed(metadata)) if is_byte_level else None
     wants_bos = keys.flag("add_bos_token", pre.add_bos if pre else True)
     wants_space = keys.flag("add_space_prefix", True)
     vocabulary = Vocabulary(
@@ -94,6 +97,16 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
         return found
 
     return vocabulary, cut
+
+
+def _assumed(metadata: Mapping[str, object]) -> str:
+    """Say that the file lacks the name of its pre-tokenizer, and return the one that llama.cpp assumes."""
+    log.warning(
+        "%s has no `tokenizer.ggml.pre`: words are cut as for `default`, which is wrong for most models and makes "
+        "replies worse; take a newer file of this model",
+        f"the model `{metadata['general.name']:.80}`" if isinstance(metadata.get("general.name"), str) else "the model",
+    )
+    return "default"
 
 
 def _type_bytes(tokens: Sequence[str], kinds: list[int]) -> dict[int, int]:

@@ -216,6 +216,21 @@ def test_a_bad_sentence_piece_file_is_refused_by_name(change):
         Tokenizer.from_gguf(sentence_piece(**change))
 
 
+@pytest.mark.parametrize("pre", [None, ""])
+def test_a_file_that_does_not_say_how_to_cut_words_is_told_of_in_one_line(caplog, pre):
+    metadata = byte_level(pre) | {"general.name": "Tiny"}
+    tokenizer = Tokenizer.from_gguf(metadata)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "the model `Tiny` has no `tokenizer.ggml.pre`: words are cut as for `default`" in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert tokenizer.encode("it's 12345") == Tokenizer.from_gguf(byte_level("default")).encode("it's 12345")
+    caplog.clear()
+    Tokenizer.from_gguf(byte_level())
+    Tokenizer.from_gguf(sentence_piece())  # has no use for it
+    assert not caplog.records
+
+
 def test_an_end_that_the_file_does_not_name_is_never_a_piece_of_text():
     metadata = sentence_piece()
     metadata["tokenizer.ggml.tokens"][2], metadata["tokenizer.ggml.token_type"][2] = "word", 1
