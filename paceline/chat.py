@@ -13,6 +13,7 @@ import jinja2
 from jinja2.exceptions import SecurityError
 
 from paceline.errors import ModelFileError, UsageError
+from paceline.marks import Names, escaped, free_marks, rewritten
 from paceline.sandbox import ChatRefused, OverLimit, Sandbox
 from paceline.tokenizer import Tokenizer
 
@@ -109,28 +110,31 @@ class ChatTemplate:
             ) from error
 
 
-# A noncharacter, which no text for interchange may hold; put inside the names of control tokens that a message spells.
-_BREAK = "\ufdd0"
 _MESSAGE = 'a message is {"role": "user", "content": "text"}'
 
 
-def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, str]]) -> list[int]:
+def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return a conversation's token ids, ready for the reply; control tokens are only those the template wrote.
 
-    A name of a control token inside a message is cut in two before rendering and each part encoded by itself, so that
-    the text stays what the user typed and steers nothing.
+    Names of control tokens in the texts of a message, whatever field they are in, get a mark inside before rendering:
+    a text stays what it was and steers nothing.
     """
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
         raise UsageError(f"a conversation must be a list of messages, got `{str(messages)[:80]}`", hint=_MESSAGE)
     for message in messages:
         _check(message)
-    names = [name for name in tokenizer.special_texts() if len(name) > 1]
-    safe = [{**message, "content": _defused(message["content"], names)} for message in messages]
-    first, *rest = template.render(safe).split(_BREAK)
-    ids = tokenizer.encode(first, parse_special=True)
-    for part in rest:
-        ids += tokenizer.encode(part, parse_special=True, add_bos=False)
-    return ids
+    names = Names(tokenizer.special_texts())
+    (mark,) = free_marks(1, [*messages, template.source])
+    safe = [_safe(message, names, mark) for message in messages]
+    text = template.render(safe).replace(escaped(mark), mark)
+    return tokenizer.encode(text, parse_special=True, mark=mark)
+
+
+def _safe(message: Mapping[str, Any], names: Names, mark: str) -> dict[str, Any]:
+    """Return a message in which no text is the name of a control token. Its role is one of ours."""
+    rest = {key: value for key, value in message.items() if key != "role"}
+    keyed = rewritten(list(rest.values()), lambda s: names.broken(s, mark), lambda s: names.broken_inside(s, mark))
+    return {"role": message["role"], **dict(zip(rest, keyed, strict=True))}
 
 
 def _check(message: object) -> None:
@@ -142,11 +146,3 @@ def _check(message: object) -> None:
     if not isinstance(message.get("content"), str):
         got = f"`{str(message['content'])[:80]}`" if "content" in message else "none"
         raise UsageError(f"a message's content must be a text, got {got}", hint=_MESSAGE)
-
-
-def _defused(text: str, names: list[str]) -> str:
-    text = text.replace(_BREAK, "")
-    for name in names:
-        if name in text:
-            text = text.replace(name, name[0] + _BREAK + name[1:])
-    return text

@@ -41,6 +41,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTES = _byte_alphabet()
+ALPHABET = {byte: character for character, byte in _BYTES.items()}  # how byte-level BPE writes a byte
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,19 @@ class Vocabulary:
     chat_template: str | None
 
 
+# Cuts (text, parse_special, mark) into ids. No name is read across a mark, a character that is left out; "" is no mark.
+Cut = Callable[[str, bool, str], list[int]]
+
+
 class Tokenizer:
     """A vocabulary and the way to cut a text into its tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, cut: Callable[[str, bool], list[int]]) -> None:
+    def __init__(self, vocabulary: Vocabulary, cut: Cut) -> None:
         self._vocabulary = vocabulary
-        self._cut = cut  # (text, parse_special) -> ids
+        self._cut = cut
         self._pieces: list[bytes | None] = [None] * len(vocabulary.tokens)
         self._digests: dict[int, str] = {}  # by how many tokens they cover
+        self._special_texts: list[str] | None = None
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object]) -> Tokenizer:
@@ -126,8 +132,10 @@ class Tokenizer:
 
     def special_texts(self) -> list[str]:
         """Return the names of the tokens that control the model."""
-        kinds = self._vocabulary.kinds
-        return [text for text, kind in zip(self._vocabulary.tokens, kinds, strict=True) if kind in _SPECIAL and text]
+        if self._special_texts is None:
+            typed = zip(self._vocabulary.tokens, self._vocabulary.kinds, strict=True)
+            self._special_texts = [text for text, kind in typed if kind in _SPECIAL and text]
+        return self._special_texts
 
     def is_special(self, token: int) -> bool:
         """Tell whether the token controls the model and stands for no text."""
@@ -154,15 +162,18 @@ class Tokenizer:
             self._digests[count] = digest.hexdigest()
         return self._digests[count]
 
-    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, parse_special: bool = False, add_bos: bool | None = None, mark: str = ""
+    ) -> list[int]:
         """Return the ids of `text`.
 
         Args:
             parse_special: read the names of control tokens as these tokens; for what a template wrote, not for what a
                 user typed.
             add_bos: None does what the model wants, but never doubles a first token that the text already has.
+            mark: a character that stands inside names which are to stay text; it is left out.
         """
-        ids = self._cut(_well_formed(text), parse_special)
+        ids = self._cut(_well_formed(text), parse_special, mark)
         bos = self.bos_id
         if add_bos is None:
             add_bos = self.add_bos and not (ids and ids[0] == bos)

@@ -21,7 +21,7 @@ from tokenizers.pre_tokenizers import Sequence as InTurn
 from paceline.errors import ModelFileError, UnsupportedModel
 from paceline.pretokenizers import pretokenizer
 from paceline.sentencepiece import SentencePieceEncoder
-from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, NamedTokens, Vocabulary
+from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, Cut, NamedTokens, Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _TEXT = frozenset((NORMAL, USER_DEFINED))  # types of tokens that a text may be 
 _CURE = "the file describes no possible vocabulary: take another file of this model, or convert it again"
 
 
-def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
+def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Cut]:
     """Return the vocabulary of a file and the function that cuts a text with it."""
     family = metadata.get("tokenizer.ggml.model")
     if family not in ("gpt2", "llama"):
@@ -84,13 +84,20 @@ def read_metadata(metadata: Mapping[str, object]) -> tuple[Vocabulary, Callable[
     every = NamedTokens({text: i for i, text in enumerate(tokens) if kinds[i] in (UNKNOWN, CONTROL, USER_DEFINED)})
     prefix = " " if vocabulary.add_space_prefix else ""
 
-    def cut(text: str, parse_special: bool) -> list[int]:
+    def cut(text: str, parse_special: bool, mark: str) -> list[int]:
         found: list[int] = []
-        lead = prefix  # before the text and after every named token
-        for part in (every if parse_special else visible).split(text):
+        lead = prefix  # before the text and after every token that is none
+        parts = (every if parse_special else visible).split(text)
+        if mark:
+            parts = [
+                piece
+                for part in parts
+                for piece in (visible.split(part.replace(mark, "")) if isinstance(part, str) else [part])
+            ]
+        for part in parts:
             if isinstance(part, int):
                 found.append(part)
-                lead = prefix
+                lead = "" if kinds[part] == USER_DEFINED else prefix
             else:
                 found += encode(lead + part)
                 lead = ""
@@ -104,7 +111,7 @@ def _assumed(metadata: Mapping[str, object]) -> str:
     log.warning(
         "%s has no `tokenizer.ggml.pre`: words are cut as for `default`, which is wrong for most models and makes "
         "replies worse; take a newer file of this model",
-        f"the model `{metadata['general.name']:.80}`" if isinstance(metadata.get("general.name"), str) else "the model",
+        f"the model {name!r:.80}" if isinstance(name := metadata.get("general.name"), str) else "the model",
     )
     return "default"
 

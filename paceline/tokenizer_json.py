@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from tokenizers import Tokenizer as LibraryTokenizer
+from tokenizers.pre_tokenizers import Sequence as InTurn
+from tokenizers.pre_tokenizers import Split
 
 from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel
-from paceline.tokenizer import BYTE, CONTROL, ENDS, USER_DEFINED, Vocabulary
+from paceline.tokenizer import ALPHABET, BYTE, CONTROL, ENDS, USER_DEFINED, Cut, Vocabulary
 
 _CURE = "the folder's files do not belong together: download the whole repository again"
 
 
-def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[int]]]:
+def read_folder(folder: Path) -> tuple[Vocabulary, Cut]:
     """Return the vocabulary of the folder and the function that cuts a text with it."""
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -72,12 +73,23 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Callable[[str, bool], list[in
         adds_space,
         _template(folder, config),
     )
-    lock = threading.Lock()  # the switch belongs to the library's tokenizer, not to one call
+    lock = threading.Lock()  # the switches belong to the library's tokenizer, not to one call
+    usual = library.pre_tokenizer
 
-    def cut(text: str, parse_special: bool) -> list[int]:
+    def cut(text: str, parse_special: bool, mark: str) -> list[int]:
         with lock:
             library.encode_special_tokens = not parse_special
-            return _encoded(library, text, add_special_tokens=False)
+            if not mark or mark not in text:
+                return _encoded(library, text, add_special_tokens=False)
+            # The library takes no part of a text literally. It looks for names first and for words later: a word ends
+            # at the mark, which goes.
+            spelled = "".join(map(ALPHABET.__getitem__, mark.encode())) if is_byte_level else mark
+            drop = Split(spelled, "removed")
+            library.pre_tokenizer = drop if usual is None else InTurn([usual, drop])
+            try:
+                return _encoded(library, text, add_special_tokens=False)
+            finally:
+                library.pre_tokenizer = usual
 
     return vocabulary, cut
 

@@ -20,7 +20,7 @@ SIZED = (".py", ".cpp", ".h", ".inc")
 LEVELS = {
     **dict.fromkeys(("types", "errors", "config", "hardware", "turns"), 0),
     **dict.fromkeys(("tokenizer", "tokenizer_gguf", "tokenizer_json"), 1),
-    **dict.fromkeys(("pretokenizers", "sentencepiece", "stream"), 1),
+    **dict.fromkeys(("pretokenizers", "sentencepiece", "stream", "marks"), 1),
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
     "draft": 2,
     "engine": 3,
