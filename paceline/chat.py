@@ -116,6 +116,7 @@ _MESSAGE = 'a message is {"role": "user", "content": "text"}'
 def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return a conversation's token ids, ready for the reply; control tokens are only those the template wrote.
 
+    A conversation that ends with words of the assistant goes on from them: the reply is the rest of that turn.
     Names of control tokens in the texts of a message, whatever field they are in, get a mark inside before rendering:
     a text stays what it was and steers nothing.
     """
@@ -124,10 +125,29 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
     for message in messages:
         _check(message)
     names = Names(tokenizer.special_texts())
-    (mark,) = free_marks(1, [*messages, template.source])
+    mark, end = free_marks(2, [*messages, template.source])
     safe = [_safe(message, names, mark) for message in messages]
-    text = template.render(safe).replace(escaped(mark), mark)
-    return tokenizer.encode(text, parse_special=True, mark=mark)
+    goes_on = bool(safe) and safe[-1]["role"] == "assistant"
+    text = _begun(template, safe, end) if goes_on else template.render(safe)
+    return tokenizer.encode(text.replace(escaped(mark), mark), parse_special=True, mark=mark)
+
+
+def _begun(template: ChatTemplate, messages: list[dict[str, Any]], end: str) -> str:
+    """Return the prompt up to the last of the assistant's words; `end` is a character that the conversation lacks."""
+    *earlier, last = messages
+    if last.get("tool_calls"):
+        raise UsageError(
+            "a conversation that ends with the assistant must end with words of it; got tool calls",
+            hint='add what the tool gave back: {"role": "tool", "content": "text"}',
+        )
+    text = template.render([*earlier, {**last, "content": last["content"] + end}], add_generation_prompt=False)
+    if text.count(end) != 1:
+        raise UsageError(
+            f"the model's chat template must write the last message once for the reply to go on from it; "
+            f"it wrote it `{text.count(end)}` times",
+            hint=f"end with a user's message, or {_RAW}",
+        )
+    return text[: text.index(end)]
 
 
 def _safe(message: Mapping[str, Any], names: Names, mark: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from paceline.model.extend import read_on
 from paceline.model.flatten import flatten
 from paceline.types import Event, SamplingParams, TokenTree
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 DEFAULTS = LLMConfig()
 
 
@@ -187,7 +188,10 @@ class LLM:
     def chat(
         self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
     ) -> Reply:
-        """Reply to a conversation. What earlier turns put into the cache is found there again."""
+        """Reply to a conversation. What earlier turns put into the cache is found there again.
+
+        A conversation that ends with words of the assistant goes on from them; the reply is what follows.
+        """
         return self.stream(self.encode_chat(messages), params, prediction=prediction)
 
     # ---- text

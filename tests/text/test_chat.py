@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.chat import ChatTemplate
+from paceline.chat import CHATML, GEMMA, ChatTemplate, encode_chat
 from paceline.errors import ModelFileError, PacelineError, UsageError
 from paceline.tokenizer import Tokenizer
 
@@ -127,6 +127,45 @@ def test_what_a_template_says_reaches_the_user():
 def test_messages_without_a_role_are_refused(messages):
     with pytest.raises(UsageError, match="message"):
         ChatTemplate("x").render(messages)
+
+
+BEGUN = [{"role": "user", "content": "Name one."}, {"role": "assistant", "content": "The capital of France is"}]
+
+
+@pytest.mark.parametrize("words", ["The capital of France is", "a \n", "", "a<|im_end|>", "x" * 999])
+@pytest.mark.parametrize("source", [CHATML, GEMMA, QWEN])
+def test_a_conversation_that_ends_with_the_assistants_words_goes_on_from_them(tokenizer, source, words):
+    talk = [BEGUN[0], {**BEGUN[1], "content": words}]
+    ids = encode_chat(tokenizer, ChatTemplate(source), talk)
+    opened = encode_chat(tokenizer, ChatTemplate(source), talk[:1])
+    assert tokenizer.decode(ids, skip_special=False) == tokenizer.decode(opened, skip_special=False) + words
+    assert sum(map(tokenizer.is_special, ids)) == sum(map(tokenizer.is_special, opened))
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma3-270m"])
+def test_real_templates_go_on_from_the_assistants_words(name):
+    tokenizer = real(name)
+    text = tokenizer.decode(encode_chat(tokenizer, ChatTemplate.of(tokenizer), BEGUN), skip_special=False)
+    assert text.endswith(("assistant\nThe capital of France is", "model\nThe capital of France is"))
+
+
+@pytest.mark.parametrize(
+    ("source", "last", "said"),
+    [
+        ("{{ messages[0].content }}", {}, "it wrote it `0` times"),
+        ("{{ messages[-1].content }}{{ messages[-1].content }}", {}, "it wrote it `2` times"),
+        (
+            "{% if not add_generation_prompt %}{{ raise_exception('no') }}{% endif %}",
+            {},
+            "refuses this conversation: no",
+        ),
+        (CHATML, {"tool_calls": [{"function": {"name": "f"}}]}, "got tool calls"),
+    ],
+)
+def test_a_template_that_cannot_go_on_is_refused_with_a_hint(tokenizer, source, last, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        encode_chat(tokenizer, ChatTemplate(source), [BEGUN[0], {**BEGUN[1], **last}])
+    assert caught.value.hint
 
 
 GROW = "{% set n = namespace(s='ab', l=[1], i=9) %}{% for i in range(99) %}"
