@@ -19,7 +19,7 @@ from paceline.tokenizer import Tokenizer
 
 MAX_SOURCE = 1 << 20  # characters of template
 ROLES = ("system", "user", "assistant", "tool")
-_RAW = "write the whole prompt yourself: `paceline generate --raw`, in Python `llm.generate(prompt)`"
+_RAW = "write the whole prompt yourself: `paceline generate --raw --special`, `llm.generate(prompt, special=True)`"
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

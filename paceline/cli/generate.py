@@ -63,6 +63,15 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text itself: no chat template.", rich_help_panel="Running")
     ] = False,
+    special: Annotated[
+        bool,
+        typer.Option(
+            "--special",
+            help="With --raw: read the names of control tokens in the prompt as these tokens, as in "
+            "<|fim_prefix|>…<|fim_suffix|>…<|fim_middle|>; without, they are plain text.",
+            rich_help_panel="Running",
+        ),
+    ] = False,
     threads: o.Threads = o.CONFIG.threads,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object to stdout.", rich_help_panel="Running")
@@ -74,6 +83,10 @@ def generate(
     """
     if raw and system is not None:
         raise UsageError("--system needs the chat template, and --raw leaves it out", hint="drop one of the two")
+    if special and not raw:
+        raise UsageError(
+            "--special reads control tokens in a raw prompt; a chat template writes its own", hint="add --raw"
+        )
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     config, params = o.chosen(ctx.params)
@@ -90,7 +103,7 @@ def generate(
 
     llm = LLM(**asdict(config), progress=True)
     if raw:
-        reply = llm.stream(text, params, prediction=expected)
+        reply = llm.stream(text, params, special=special, prediction=expected)
     else:
         messages = [{"role": "system", "content": system}] if system is not None else []
         reply = llm.chat([*messages, {"role": "user", "content": text}], params, prediction=expected)

@@ -136,6 +136,7 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         chat: bool = False,
+        special: bool = False,
         prediction: str | None = None,
     ) -> Completion | list[Completion]:
         """Reply to one prompt (text or token ids), or to several texts side by side.
@@ -144,18 +145,23 @@ class LLM:
 
         Args:
             chat: put the text into the model's chat template as the user's message first.
+            special: read the names of control tokens in the text as these tokens: for a prompt that you wrote whole.
+                Without it they are plain text.
             prediction: what the reply is expected to be, for example a text before an edit. It makes the reply faster
                 where it is right and never changes it.
         """
         if isinstance(prompt, str) or not isinstance(prompt, Seq) or not prompt or not isinstance(prompt[0], str):
-            return self._finish_all([self.encode(prompt, chat=chat)], params, prediction)[0]  # type: ignore[arg-type]
-        return self._finish_all([self.encode(text, chat=chat) for text in prompt], params, prediction)  # type: ignore[arg-type]
+            return self._finish_all([self.encode(prompt, chat=chat, special=special)], params, prediction)[0]  # type: ignore[arg-type]
+        prompts = [self.encode(text, chat=chat, special=special) for text in prompt]  # type: ignore[arg-type]
+        return self._finish_all(prompts, params, prediction)
 
-    def generate_each(self, prompt: str | Seq[int], params: Seq[SamplingParams]) -> list[Completion]:
+    def generate_each(
+        self, prompt: str | Seq[int], params: Seq[SamplingParams], *, special: bool = False
+    ) -> list[Completion]:
         """Reply to one prompt once for each of `params`, side by side; what they share of it is read once."""
         if not isinstance(params, (list, tuple)):
             raise UsageError(f"params must be a list of SamplingParams, got `{params!r:.80}`")
-        return self._finish_all([self.encode(prompt)] * len(params), params, None)
+        return self._finish_all([self.encode(prompt, special=special)] * len(params), params, None)
 
     def stream(
         self,
@@ -163,13 +169,14 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         chat: bool = False,
+        special: bool = False,
         prediction: str | None = None,
     ) -> Reply:
         """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
 
         Several replies may be open at once and share rounds, whoever is read first.
         """
-        ids = self.encode(prompt, chat=chat)
+        ids = self.encode(prompt, chat=chat, special=special)
         request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
         self.engine.check(request)
         record = Transcript(request)
@@ -196,8 +203,13 @@ class LLM:
 
     # ---- text
 
-    def encode(self, prompt: str | Seq[int], *, chat: bool = False) -> list[int]:
-        """Return token ids; names of control tokens in a text are plain text, whoever wrote them."""
+    def encode(self, prompt: str | Seq[int], *, chat: bool = False, special: bool = False) -> list[int]:
+        """Return token ids; names of control tokens in a text are plain text unless `special` reads them."""
+        if special and (chat or not isinstance(prompt, str)):
+            raise UsageError(
+                f"special=True reads control tokens in a text, got {'chat=True beside it' if chat else 'token ids'}",
+                hint="drop special: a chat template writes its own control tokens, and token ids are what they are",
+            )
         if not isinstance(prompt, str):
             is_list = isinstance(prompt, Seq) and not isinstance(prompt, (bytes, bytearray, memoryview))
             is_list = is_list or (isinstance(prompt, np.ndarray) and prompt.ndim == 1)
@@ -206,7 +218,9 @@ class LLM:
                     f"a prompt must be a text, a list of token ids or a list of texts, got `{prompt!r:.80}`"
                 )
             return [int(token) for token in prompt]
-        return self.encode_chat([{"role": "user", "content": prompt}]) if chat else self.tokenizer.encode(prompt)
+        if chat:
+            return self.encode_chat([{"role": "user", "content": prompt}])
+        return self.tokenizer.encode(prompt, parse_special=special)
 
     def encode_chat(self, messages: Seq[Message]) -> list[int]:
         """Return the conversation in the model's chat template, ready for the assistant's reply.

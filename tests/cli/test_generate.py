@@ -155,6 +155,18 @@ def test_raw_leaves_the_template_out_and_keeps_the_line_end(cli, monkeypatch):
     assert as_json(cli, "--raw", "--max-tokens", 2)["usage"]["prompt_tokens"] == 5
 
 
+def test_special_reads_control_tokens_in_a_raw_prompt(quick):
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    chat = as_json(quick, "Hi", "--max-tokens", 2)
+    raw = as_json(quick, text, "--raw", "--special", "--max-tokens", 2)
+    assert raw["usage"]["prompt_tokens"] == chat["usage"]["prompt_tokens"]
+    assert raw["token_ids"] == chat["token_ids"]
+    assert as_json(quick, text, "--raw", "--max-tokens", 2)["usage"]["prompt_tokens"] == len(text)
+    result = quick("generate", "Hi", "--special")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("hint: add --raw\n")
+
+
 def test_system_text_reaches_the_model(quick):
     short, long = (as_json(quick, "Hi", "--system", text, "--max-tokens", 1) for text in ("A", "A B C D E F"))
     assert long["usage"]["prompt_tokens"] > short["usage"]["prompt_tokens"]

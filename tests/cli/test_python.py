@@ -124,6 +124,29 @@ def test_a_model_and_a_drafter_have_names(settings):
         paceline.LLM(**settings)
 
 
+def test_control_tokens_in_a_raw_prompt_are_read_only_when_asked(llm):
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    plain, read = llm.encode(text), llm.encode(text, special=True)
+    assert read == llm.encode_chat([{"role": "user", "content": "Hi"}])
+    assert not any(map(llm.tokenizer.is_special, plain))
+    params = SamplingParams(max_tokens=2)
+    wanted = llm.generate(read, params).token_ids
+    assert llm.generate(text, params, special=True).prompt_tokens == len(read)
+    assert llm.generate(text, params, special=True).token_ids == wanted
+    assert [one.token_ids for one in llm.generate([text] * 2, params, special=True)] == [wanted] * 2
+    assert [one.token_ids for one in llm.generate_each(text, [params] * 2, special=True)] == [wanted] * 2
+    reply = llm.stream(text, params, special=True)
+    assert [token for event in reply for token in event.tokens] == wanted
+    assert llm.generate(text, params).prompt_tokens == len(plain)
+
+
+@pytest.mark.parametrize(("prompt", "settings"), [("a", {"chat": True}), ([1, 2], {})])
+def test_reading_control_tokens_where_there_is_no_text_is_refused(llm, prompt, settings):
+    with pytest.raises(UsageError, match="special=True reads control tokens in a text, got") as caught:
+        llm.generate(prompt, special=True, **settings)
+    assert caught.value.hint
+
+
 def test_help_for_load_names_every_setting():
     from dataclasses import fields
 
