@@ -67,6 +67,7 @@ class Completion:
             "text": self.text,
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
+            "is_cut": self.is_cut,
             "usage": {
                 "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": len(self.token_ids),

@@ -22,6 +22,7 @@ CONTRACT = {
     "text": str,
     "token_ids": list,
     "finish_reason": str,
+    "is_cut": bool,
     "usage": {
         "prompt_tokens": int,
         "completion_tokens": int,
@@ -187,6 +188,15 @@ def test_a_text_cut_inside_an_emoji_is_still_written(cli):
         result = cli("generate", "--raw", "🎉🚴‍♀️🎉🚴‍♀️🎉🚴‍♀️🎉", "--max-tokens", count)
         assert result.code == 0
         assert "\ufffd" not in result.out.rstrip("\n")[:-1]
+
+
+def test_json_says_that_a_text_is_cut_inside_a_character(cli):
+    cut = set()
+    for count in range(1, 9):
+        reply = as_json(cli, "--raw", "--max-tokens", count, "世界")
+        assert reply["is_cut"] == (reply["text"][-1:] == "\ufffd"), reply["text"]
+        cut.add(reply["is_cut"])
+    assert cut == {True, False}
 
 
 def test_a_prompt_longer_than_the_context_is_an_error(quick):
