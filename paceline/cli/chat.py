@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from paceline.engine.llm import LLM
     from paceline.types import SamplingParams
 
+_BARE = ("/exit", "/quit", "/reset", "/help")  # commands without a text behind them
+_COMMANDS = (*_BARE, "/system")
+
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 _HELP = """\
@@ -25,6 +29,7 @@ _HELP = """\
 /reset         forget the conversation, keep the instructions
 /help          this
 /exit, /quit   end, as Ctrl-D does
+Any other text goes to the model, also one that begins with /. To send a command as text, double its slash: //help.
 A line that ends in \\ goes on in the next one. Ctrl-C stops a reply or drops a line; twice at the prompt, it ends."""
 
 
@@ -123,22 +128,20 @@ class Conversation:
 
     def take(self, line: str) -> bool:
         """Answer a line or obey it; return False to end."""
-        command, _, rest = line.strip().partition(" ")
+        command, rest = _split(line)
         if command in ("/exit", "/quit"):
             return False
         if command == "/reset":
             self.turns.clear()
             say("The conversation starts anew.")
         elif command == "/system":
-            self.system = rest.strip() or None
+            self.system = rest or None
             self.turns.clear()
             say("The conversation starts anew with these instructions." if self.system else "No instructions now.")
         elif command == "/help":
             say(_HELP)
-        elif command.startswith("/") and command[1:].isalpha():
-            say(f"no such command: {command}; /help lists them")
-        elif line.strip():
-            self.answer(line)
+        elif rest.strip():
+            self.answer(rest)
         return True
 
     def answer(self, text: str) -> None:
@@ -162,6 +165,26 @@ class Conversation:
         if completion.text or not interrupted:
             self.turns += [user, {"role": "assistant", "content": completion.text}]
         finish(self.llm, completion, interrupted=interrupted, max_tokens=self.params.max_tokens)
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Return a command and the text behind it, or no command and what goes to the model.
+
+    A text that resembles a command goes to the model with a notice.
+    """
+    first, rest = (*line.split(maxsplit=1), "", "")[:2]
+    rest = rest.strip()
+    if not first.startswith("/"):
+        return "", line
+    if first == "/system" or (first in _BARE and not rest):
+        return first, rest
+    if first.startswith("//") and f"/{first.lstrip('/')}" in _COMMANDS:
+        return "", line.replace("/", "", 1)
+    if first in _BARE:
+        say(f"{first} takes no text, so this goes to the model; /help lists commands")
+    elif near := difflib.get_close_matches(first.lower(), _COMMANDS, 1, cutoff=0.75):
+        say(f"no such command: {first}, so this goes to the model; did you mean {near[0]}? /help lists commands")
+    return "", line
 
 
 def read_line() -> str | None:

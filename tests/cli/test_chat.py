@@ -53,21 +53,61 @@ def test_each_line_is_a_turn_that_follows_from_those_before(chat):
 
 
 def test_commands_are_obeyed_and_never_sent(chat):
-    result, asked = chat(
-        "Hi\n/reset\nHo\n/system Sing.\nHa\n/system\nHu\n/nope\n/help\n/exit\nnever", "--max-tokens", 1
-    )
+    result, asked = chat("Hi\n/reset\nHo\n/system Sing.\nHa\n/system\nHu\n/help\n /exit \nnever", "--max-tokens", 1)
     assert result.code == 0
     assert [turns[-1][1] for turns in asked] == ["Hi", "Ho", "Ha", "Hu"]
     assert [len(turns) for turns in asked] == [1, 1, 2, 1]
     assert asked[2][0] == ("system", "Sing.")
-    assert "no such command: /nope" in result.err
     assert "/system TEXT" in result.err
     assert "/quit" in result.err
 
 
-def test_a_path_at_the_start_of_a_turn_is_no_command(chat):
-    _, asked = chat("/etc/hosts is what?\n", "--max-tokens", 1)
-    assert asked == [[("user", "/etc/hosts is what?")]]
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/etc/hosts is what?",
+        "/think What is 2+2?",
+        "/nope",
+        "/历史是什么",
+        "/",
+        "//",
+        "// a comment",
+        "/*",
+        "  /x y",
+        "/r/python",
+        "exit",
+        "help",
+    ],
+)
+def test_a_turn_that_begins_with_a_slash_reaches_the_model(chat, line):
+    result, asked = chat(f"{line}\n", "--max-tokens", 1)
+    assert asked == [[("user", line)]]
+    assert result.err.count("\n") == 1  # the summary
+    assert result.code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/rest", "no such command: /rest, so this goes to the model; did you mean /reset?"),
+        ("/Exit", "did you mean /exit?"),
+        ("/sytem Sing.", "did you mean /system?"),
+        ("/help me with this", "/help takes no text, so this goes to the model"),
+        ("/quit smoking: how?", "/quit takes no text"),
+    ],
+)
+def test_what_resembles_a_command_reaches_the_model_with_a_notice(chat, line, said):
+    result, asked = chat(f"{line}\n", "--max-tokens", 1)
+    assert asked == [[("user", line)]]
+    assert said in result.err
+    assert said not in result.out
+
+
+@pytest.mark.parametrize("line", ["/exit", "/help", "/system Sing.", "//reset"])
+def test_a_command_with_a_second_slash_is_text(chat, line):
+    result, asked = chat(f"/{line}\n/help\n", "--max-tokens", 1)
+    assert asked == [[("user", line)]]
+    assert "//help" in result.err  # the help tells of it
 
 
 def test_a_full_context_is_said_and_the_chat_goes_on(chat):
