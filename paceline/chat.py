@@ -54,7 +54,7 @@ class ChatTemplate:
             raise ModelFileError(
                 f"a chat template must have at most {MAX_SOURCE} characters; got `{len(source)}`", hint=_RAW
             )
-        self.source = source
+        self.source = source = source.removeprefix("\ufeff")
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._sandbox = Sandbox()
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from tokenizers import Tokenizer as LibraryTokenizer
@@ -28,7 +29,7 @@ def read_folder(folder: Path) -> tuple[Vocabulary, Cut]:
             hint="save the tokenizer with transformers' save_pretrained, or use a GGUF file",
         )
     try:
-        library = LibraryTokenizer.from_file(str(path))
+        library = LibraryTokenizer.from_buffer(path.read_bytes().removeprefix(BOM_UTF8))
     except Exception as error:
         raise ModelFileError(f"tokenizer.json must be one that the tokenizers library reads; got `{error}`") from error
     config = _read_json(folder / "tokenizer_config.json")
@@ -124,7 +125,10 @@ def _template(folder: Path, config: dict[str, object]) -> str | None:
     """Return the chat template: a file of its own, one string, or the default of several."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ModelFileError(f"`{path.name}` must be UTF-8 text; byte {error.start} is none", hint=_CURE) from error
     found = config.get("chat_template")
     if isinstance(found, list):
         named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
@@ -155,7 +159,7 @@ def _read_json(path: Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"`{path.name}` must be JSON; got `{error}`") from error
     if not isinstance(found, dict):

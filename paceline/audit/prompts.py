@@ -41,7 +41,7 @@ def read(path: Path) -> list[str]:
     """
     hint = 'one prompt a line, or a JSON list: ["first prompt", "second prompt"]'
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=f"name a file with {hint}") from error
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,8 +89,9 @@ def chat(
         drafters = ", ".join(llm.setup.drafters) or "nobody"
         say(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.")
         return _talk(conversation)
-    while (line := read_line()) is not None and conversation.take(line):
-        pass
+    for line in read_lines():
+        if not conversation.take(line):
+            break
     return int(conversation.failed)
 
 
@@ -187,10 +189,12 @@ def _split(line: str) -> tuple[str, str]:
     return "", line
 
 
-def read_line() -> str | None:
-    """Return the next turn of a pipe, None at its end."""
-    line = sys.stdin.buffer.readline()
-    return decode(line, "stdin").rstrip("\r\n") if line else None
+def read_lines() -> Iterator[str]:
+    """Yield the turns of a pipe; a mark of the byte order before the first one is none of its text."""
+    lead = "\ufeff"
+    while data := sys.stdin.buffer.readline():
+        yield decode(data, "stdin").removeprefix(lead).rstrip("\r\n")
+        lead = ""
 
 
 def read_turn() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from codecs import BOM_UTF8
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeGuard
@@ -135,7 +136,7 @@ def _json(path: Path) -> dict[str, object]:
     if path.stat().st_size > _MOST_JSON_BYTES:
         raise ModelFileError(f"{path}: wanted at most {_MOST_JSON_BYTES} bytes; got {path.stat().st_size}")
     try:
-        return _parse(path.read_bytes())
+        return _parse(path.read_bytes().removeprefix(BOM_UTF8))
     except ValueError as error:
         raise ModelFileError(f"{path}: wanted a JSON object; got `{error}`") from error
 

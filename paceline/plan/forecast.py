@@ -148,7 +148,7 @@ def read_doctor(path: Path) -> Json:
     """
     hint = "write one with: paceline doctor --model M --draft D --json > doctor.json"
     try:
-        found = json.loads(path.read_bytes().decode())
+        found = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:  # bytes that are no text included

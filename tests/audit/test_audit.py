@@ -248,6 +248,8 @@ def test_prompts_come_one_a_line_or_as_a_list(text, prompts, tmp_path):
             read(file)
     else:
         assert read(file) == prompts
+        file.write_text(text, encoding="utf-8-sig")  # a mark of the byte order is none of the text
+        assert read(file) == prompts
 
 
 def test_a_file_of_prompts_that_is_not_there_is_told_with_what_it_should_hold(tmp_path):

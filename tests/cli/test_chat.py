@@ -146,6 +146,13 @@ def test_a_model_without_a_template_is_refused_before_the_first_turn(chat, monke
     assert result.err == "error: this model has no chat template\n\nhint: use `paceline generate --raw`\n"
 
 
+def test_a_byte_order_mark_before_the_first_turn_is_none_of_it(chat):
+    result, asked = chat(b"\xef\xbb\xbf/help\n\xef\xbb\xbfHi\n", "--max-tokens", 1)
+    assert "/system TEXT" in result.err
+    assert asked == [[("user", "\ufeffHi")]]  # anywhere else it is a character
+    assert chat(b"\xef\xbb\xbf/exit\nHi\n")[0].out == ""
+
+
 def test_bytes_that_are_no_text_end_it_with_an_error(chat):
     result, _ = chat(b"\xff\xfe\n")
     assert (result.code, result.out) == (2, "")

@@ -201,6 +201,15 @@ def test_a_damaged_config_is_refused(tmp_path, raw):
         open_model(folder)
 
 
+def test_a_byte_order_mark_before_a_configuration_is_none_of_it(tmp_path):
+    folder = write_folder(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    index = {"weight_map": dict.fromkeys(weights(), "model-1.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8-sig")
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8-sig")
+    open_model(folder).close()
+
+
 def test_fuzzed_files_never_crash_the_reader(tmp_path):
     folder, dice = write_folder(tmp_path / "m"), random.Random(0)
     raw = (folder / "model.safetensors").read_bytes()

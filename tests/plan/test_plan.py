@@ -62,6 +62,8 @@ def test_measurements_replace_data_sheets(tmp_path, capsys):
     assert three["speedup"] == pytest.approx((1 + 0.8 + 0.6 + 0.42) / (0.6 + 1.25 + 0.025))
     assert found["acceptance_is"] == "measured"
     assert found["target"] is found["draft"] is found["hardware"] is found["memory"] is None, "nobody named them"
+    file.write_text(json.dumps(DOCTOR), encoding="utf-8-sig")
+    assert plan_json("--from", str(file), capsys=capsys) == found
 
 
 def test_what_is_given_goes_before_what_was_measured_and_is_said(tmp_path, capsys):

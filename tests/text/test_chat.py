@@ -115,6 +115,10 @@ def test_templates_find_the_language_they_are_written_in(source, wanted):
     assert found == (wanted or {"{% for": "3False\n3False\n3True\n", "{{ 'aX": "a--ba+bc!d?"}[source[:6]])
 
 
+def test_a_byte_order_mark_before_a_template_is_none_of_it():
+    assert ChatTemplate("\ufeff{{ messages[0].content }}").render([{"role": "user", "content": "\ufeffa"}]) == "\ufeffa"
+
+
 def test_what_a_template_says_reaches_the_user():
     with pytest.raises(UsageError, match="must alternate") as caught:
         ChatTemplate("{{ raise_exception('roles must alternate') }}").render(TALK)

@@ -49,6 +49,21 @@ def test_a_folder_tells_what_its_files_say(tmp_path):
     assert tokenizer.decode(plain) == text == tokenizer.decode(parsed, skip_special=False)
 
 
+def test_byte_order_marks_in_a_folders_files_are_no_text(tmp_path):
+    names = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+    folder_with(
+        tmp_path, {"eos_token": "<|tool|>"}, generation_config__json='{"eos_token_id": 5}', chat_template__jinja="j"
+    )
+    for name in names:
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    tokenizer = Tokenizer.from_file(tmp_path)
+    assert tokenizer.eos_ids >= {5, tokenizer.find("<|tool|>")}
+    assert tokenizer.chat_template == "j"
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelFileError, match=r"`chat_template\.jinja` must be UTF-8 text; byte 0"):
+        Tokenizer.from_file(tmp_path)
+
+
 def test_a_folder_may_keep_several_templates(tmp_path):
     named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     assert folder_with(tmp_path, {"chat_template": named}).chat_template == "d"
