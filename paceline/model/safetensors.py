@@ -115,6 +115,18 @@ def _shards(path: Path) -> list[Path]:
             f"wanted `model.safetensors` or its index in `{path}`; got {f'`{pickled.name}`' if pickled else 'neither'}",
             hint="save the model with safe_serialization=True: pickled weights are not loaded" if pickled else None,
         )
+    names = shard_names(index)
+    for name in names:
+        if not (path / name).is_file():
+            raise ModelNotFound(
+                f"wanted all {len(names)} parts of the model in `{path}`; `{name}` is missing",
+                hint="download the missing file into the same folder",
+            )
+    return [path / name for name in names]
+
+
+def shard_names(index: Path) -> list[str]:
+    """List the files that an index names, each of them beside it. Raises ModelFileError for anything else."""
     table = _json(index).get("weight_map")
     if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
         raise ModelFileError(f"{index}: wanted a `weight_map` from tensors to files; got {type(table).__name__}")
@@ -124,12 +136,7 @@ def _shards(path: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise ModelFileError(f"{index}: wanted names of safetensors files beside it; got `{name[:200]}`")
-        if not (path / name).is_file():
-            raise ModelNotFound(
-                f"wanted all {len(names)} parts of the model in `{path}`; `{name}` is missing",
-                hint="download the missing file into the same folder",
-            )
-    return [path / name for name in names]
+    return names
 
 
 def _json(path: Path) -> dict[str, object]:

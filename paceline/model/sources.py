@@ -26,8 +26,8 @@ _FOLDER_FILES = (
     "generation_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
-    "model.safetensors.index.json",
 )
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PREFERRED = ("q4_k_m", "q4_0", "q4_1", "q8_0")
 
 
@@ -224,17 +224,35 @@ def _resolve_repo(repo: str, folder: Path, progress: bool) -> Path:
         found = _fetch(repo, _all_parts(first), folder, progress)
         chosen.write_text(first)
         return found
-    tensors = [name for name in files if name.endswith(".safetensors") and "/" not in name]
-    if "config.json" not in files or not tensors:
+    if "config.json" not in files or not {_WHOLE, _INDEX}.intersection(files):
+        others = sum(name.endswith(".safetensors") for name in files)
+        also = f", {others} of them safetensors under other names" if others else ""
         raise ModelNotFound(
-            f"wanted `.gguf` files, or config.json and safetensors, in `{repo}`; got {len(files)} other files",
+            f"wanted `.gguf` files, or config.json and `{_WHOLE}` (or its index), in `{repo}`; "
+            f"got {len(files)} other files{also}",
             hint="look for a GGUF or safetensors version of this model",
         )
-    if "model.safetensors" in tensors:
-        tensors = ["model.safetensors"]
-    _fetch(repo, [name for name in _FOLDER_FILES if name in files] + tensors, folder, progress)
+    _fetch(repo, [name for name in _FOLDER_FILES if name in files], folder, progress)
+    _fetch(repo, _weights(repo, files, folder, progress), folder, progress)
     chosen.write_text(".")
     return folder
+
+
+def _weights(repo: str, files: list[str], folder: Path, progress: bool) -> list[str]:
+    """Return which safetensors files make the model: one, or those of the index and no others beside them."""
+    if _WHOLE in files:
+        return [_WHOLE]
+    from paceline.model.safetensors import shard_names  # it brings numpy, which lists of models do without
+
+    names = shard_names(_fetch(repo, [_INDEX], folder, progress))
+    missing = [name for name in names if name not in files]
+    if missing:
+        raise ModelNotFound(
+            f"wanted all {len(names)} files that `{_INDEX}` of `{repo}` names; "
+            f"`{missing[0]}` is missing{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}",
+            hint="the repository is incomplete: tell its owner, or look for another version of this model",
+        )
+    return names
 
 
 def _choose(repo: str, names: list[str]) -> str:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+from paceline.model.sources import Known
+
+BODY = os.urandom(200_000)
+KNOWN = Known("tiny", len(BODY), hashlib.sha256(BODY).hexdigest(), "MIT", "org/tiny-GGUF", "tiny.gguf")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -108,3 +114,8 @@ def serve(repos: dict[str, dict[str, bytes]]) -> Iterator[FakeHub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def finals(home: Path) -> list[str]:
+    """List what lies under final names."""
+    return sorted(path.relative_to(home).as_posix() for path in home.rglob("*.gguf") if ".partial" not in path.parts)

@@ -9,41 +9,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from fake_hub import serve
+from fake_hub import BODY, KNOWN, finals
 
 from paceline.config import DEFAULT_MODEL
-from paceline.errors import DownloadError, ModelFileError, ModelNotFound, UsageError
+from paceline.errors import DownloadError, ModelFileError, ModelNotFound
 from paceline.model import download, sources
 from paceline.model.sources import Known, known_models, models_folder, resolve, sha256
 
-BODY = os.urandom(200_000)
-KNOWN = Known("tiny", len(BODY), hashlib.sha256(BODY).hexdigest(), "MIT", "org/tiny-GGUF", "tiny.gguf")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(sources, "KNOWN", {"tiny": KNOWN})
-    for key in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(key, raising=False)
-    return tmp_path / "home" / "models"
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    import huggingface_hub.constants
-    import huggingface_hub.file_download
-
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 4096)
-    monkeypatch.setattr(huggingface_hub.file_download.time, "sleep", lambda _: None)  # between its retries
-    with serve({"org/tiny-GGUF": {"tiny.gguf": BODY, "README.md": b"x"}}) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield hub
-
-
-def finals(home):
-    """List what lies under final names."""
-    return sorted(path.relative_to(home).as_posix() for path in home.rglob("*.gguf") if ".partial" not in path.parts)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_the_pinned_models_are_those_of_the_contract(monkeypatch):
@@ -187,88 +160,6 @@ def test_an_unreachable_hub_is_a_download_error(home, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(DownloadError, match=r"tiny\.gguf"):
         resolve("tiny")
-
-
-@pytest.mark.parametrize(
-    ("source", "words", "hint"),
-    [
-        ("hf:org/none:x.gguf", "no repository `org/none`", "HF_TOKEN"),
-        ("hf:org/none", "no repository `org/none`", "HF_TOKEN"),
-        ("hf:org/tiny-GGUF:other.gguf", "`other.gguf` of `org/tiny-GGUF`; the repository has no such file", "hf:org/"),
-    ],
-)
-def test_what_the_hub_lacks_is_said_plainly(hub, source, words, hint):
-    with pytest.raises(ModelNotFound) as caught:
-        resolve(source)
-    assert words in str(caught.value)
-    assert hint in caught.value.hint
-    assert "\n" not in str(caught.value)
-
-
-def test_gated_repositories_say_what_to_do(hub):
-    hub.gated = True
-    with pytest.raises(ModelNotFound, match="accepted its terms"):
-        resolve("hf:org/tiny-GGUF:tiny.gguf")
-
-
-def test_hub_files_are_fetched_once_and_checked_by_the_hubs_own_digest(hub, home):
-    path = resolve("hf:org/tiny-GGUF:tiny.gguf")
-    assert finals(home) == ["hf/org--tiny-GGUF/tiny.gguf"]
-    asked = len(hub.requests)
-    assert resolve("hf:org/tiny-GGUF:tiny.gguf") == path
-    assert len(hub.requests) == asked
-    path.unlink()
-    hub.corrupt = True
-    with pytest.raises(ModelFileError, match=KNOWN.sha256):
-        resolve("hf:org/tiny-GGUF:tiny.gguf")
-    assert finals(home) == []
-
-
-def test_a_repository_without_a_file_named_is_chosen_from(hub):
-    assert resolve("hf:org/tiny-GGUF").name == "tiny.gguf"
-    asked = len(hub.requests)
-    assert resolve("hf:org/tiny-GGUF").read_bytes() == BODY
-    assert len(hub.requests) == asked
-    hub.repos["org/many"] = {f"m-{kind}.gguf": BODY for kind in ("Q8_0", "Q4_K_M", "F16")}
-    assert resolve("hf:org/many").name == "m-Q4_K_M.gguf"
-    hub.repos["org/unclear"] = {"a.gguf": BODY, "b.gguf": BODY}
-    with pytest.raises(ModelNotFound, match=r"it has 2: a\.gguf, b\.gguf"):
-        resolve("hf:org/unclear")
-    hub.repos["org/none"] = {"pytorch_model.bin": BODY}
-    with pytest.raises(ModelNotFound, match="in `org/none`"):
-        resolve("hf:org/none")
-
-
-def test_split_files_come_with_all_their_parts(hub, home):
-    hub.repos["org/split"] = {f"q/m-0000{number}-of-00002.gguf": BODY for number in (1, 2)}
-    assert resolve("hf:org/split") == home / "hf/org--split/q/m-00001-of-00002.gguf"
-    assert finals(home) == [f"hf/org--split/q/m-0000{number}-of-00002.gguf" for number in (1, 2)]
-
-
-def test_a_safetensors_repository_becomes_a_folder(hub, home):
-    files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": BODY, "flax.msgpack": b"no"}
-    hub.repos["org/folder"] = files
-    folder = resolve("hf:org/folder")
-    assert {path.name for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".msgpack")} == {
-        "config.json",
-        "tokenizer.json",
-        "model.safetensors",
-    }
-    hub.repos.clear()
-    assert resolve("hf:org/folder") == folder
-
-
-@pytest.mark.parametrize("source", ["hf:", "hf:name", "hf:a/b:../x.gguf", "hf:a/b:/etc/x.gguf", "hf:a/b:x.bin"])
-def test_malformed_hub_sources_are_usage_errors(source):
-    with pytest.raises(UsageError, match="hf:"):
-        resolve(source)
-
-
-def test_names_from_the_hub_cannot_leave_the_folder(hub, home):
-    hub.repos["org/evil"] = {"../../../evil.gguf": BODY, "/tmp/evil.gguf": BODY}
-    with pytest.raises(ModelNotFound):
-        resolve("hf:org/evil")
-    assert finals(home) == []
 
 
 def test_local_files_and_folders_are_taken_as_they_are(tmp_path, home):

@@ -1,0 +1,130 @@
+"""Models of the hub: which files of a repository come, and what is said of those that do not."""
+
+import json
+
+import pytest
+from fake_hub import BODY, KNOWN, finals
+
+from paceline.errors import ModelFileError, ModelNotFound, UsageError
+from paceline.model.sources import resolve
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "hint"),
+    [
+        ("hf:org/none:x.gguf", "no repository `org/none`", "HF_TOKEN"),
+        ("hf:org/none", "no repository `org/none`", "HF_TOKEN"),
+        ("hf:org/tiny-GGUF:other.gguf", "`other.gguf` of `org/tiny-GGUF`; the repository has no such file", "hf:org/"),
+    ],
+)
+def test_what_the_hub_lacks_is_said_plainly(hub, source, words, hint):
+    with pytest.raises(ModelNotFound) as caught:
+        resolve(source)
+    assert words in str(caught.value)
+    assert hint in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+def test_gated_repositories_say_what_to_do(hub):
+    hub.gated = True
+    with pytest.raises(ModelNotFound, match="accepted its terms"):
+        resolve("hf:org/tiny-GGUF:tiny.gguf")
+
+
+def test_hub_files_are_fetched_once_and_checked_by_the_hubs_own_digest(hub, home):
+    path = resolve("hf:org/tiny-GGUF:tiny.gguf")
+    assert finals(home) == ["hf/org--tiny-GGUF/tiny.gguf"]
+    asked = len(hub.requests)
+    assert resolve("hf:org/tiny-GGUF:tiny.gguf") == path
+    assert len(hub.requests) == asked
+    path.unlink()
+    hub.corrupt = True
+    with pytest.raises(ModelFileError, match=KNOWN.sha256):
+        resolve("hf:org/tiny-GGUF:tiny.gguf")
+    assert finals(home) == []
+
+
+def test_a_repository_without_a_file_named_is_chosen_from(hub):
+    assert resolve("hf:org/tiny-GGUF").name == "tiny.gguf"
+    asked = len(hub.requests)
+    assert resolve("hf:org/tiny-GGUF").read_bytes() == BODY
+    assert len(hub.requests) == asked
+    hub.repos["org/many"] = {f"m-{kind}.gguf": BODY for kind in ("Q8_0", "Q4_K_M", "F16")}
+    assert resolve("hf:org/many").name == "m-Q4_K_M.gguf"
+    hub.repos["org/unclear"] = {"a.gguf": BODY, "b.gguf": BODY}
+    with pytest.raises(ModelNotFound, match=r"it has 2: a\.gguf, b\.gguf"):
+        resolve("hf:org/unclear")
+    hub.repos["org/none"] = {"pytorch_model.bin": BODY}
+    with pytest.raises(ModelNotFound, match="in `org/none`"):
+        resolve("hf:org/none")
+
+
+def test_split_files_come_with_all_their_parts(hub, home):
+    hub.repos["org/split"] = {f"q/m-0000{number}-of-00002.gguf": BODY for number in (1, 2)}
+    assert resolve("hf:org/split") == home / "hf/org--split/q/m-00001-of-00002.gguf"
+    assert finals(home) == [f"hf/org--split/q/m-0000{number}-of-00002.gguf" for number in (1, 2)]
+
+
+def test_a_safetensors_repository_becomes_a_folder(hub, home):
+    files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": BODY, "flax.msgpack": b"no"}
+    hub.repos["org/folder"] = files
+    folder = resolve("hf:org/folder")
+    assert {path.name for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".msgpack")} == {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+    }
+    hub.repos.clear()
+    assert resolve("hf:org/folder") == folder
+
+
+def sharded(*names, **more):
+    """A repository of shards: what its index names, and what lies beside."""
+    index = json.dumps({"weight_map": {f"t{i}": name for i, name in enumerate(names)}}).encode()
+    return {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors.index.json": index, **more}
+
+
+def test_of_a_sharded_repository_comes_what_its_index_names_and_no_more(hub, home):
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    beside = ("consolidated.safetensors", "adapter_model.safetensors", "model-00003-of-00002.safetensors")
+    hub.repos["org/shards"] = sharded(*shards, **dict.fromkeys((*shards, *beside), BODY))
+    folder = resolve("hf:org/shards")
+    assert sorted(path.name for path in folder.glob("*.safetensors")) == shards
+    assert not [path for _, path, _ in hub.requests if any(name in path for name in beside)]
+    hub.repos.clear()
+    assert resolve("hf:org/shards") == folder
+
+
+def test_one_whole_file_goes_before_shards(hub, home):
+    hub.repos["org/both"] = sharded("model-1.safetensors", **{"model.safetensors": BODY, "model-1.safetensors": BODY})
+    names = {path.name for path in resolve("hf:org/both").iterdir() if path.is_file()}
+    assert "model.safetensors" in names
+    assert not {"model.safetensors.index.json", "model-1.safetensors"} & names  # an index would be followed
+
+
+def test_shards_that_are_not_there_or_elsewhere_are_refused_before_any_is_fetched(hub, home):
+    hub.repos["org/cut"] = sharded("a.safetensors", "b.safetensors", **{"b.safetensors": BODY})
+    with pytest.raises(ModelNotFound, match=r"all 2 files that .*index\.json` of `org/cut` names; `a\.safetensors`"):
+        resolve("hf:org/cut")
+    hub.repos["org/evil"] = sharded("../a.safetensors")
+    with pytest.raises(ModelFileError, match="beside it"):
+        resolve("hf:org/evil")
+    hub.repos["org/odd"] = {"config.json": b"{}", "tokenizer.json": b"{}", "consolidated.safetensors": BODY}
+    with pytest.raises(ModelNotFound, match="1 of them safetensors under other names"):
+        resolve("hf:org/odd")
+    assert not list(home.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("source", ["hf:", "hf:name", "hf:a/b:../x.gguf", "hf:a/b:/etc/x.gguf", "hf:a/b:x.bin"])
+def test_malformed_hub_sources_are_usage_errors(source):
+    with pytest.raises(UsageError, match="hf:"):
+        resolve(source)
+
+
+def test_names_from_the_hub_cannot_leave_the_folder(hub, home):
+    hub.repos["org/evil"] = {"../../../evil.gguf": BODY, "/tmp/evil.gguf": BODY}
+    with pytest.raises(ModelNotFound):
+        resolve("hf:org/evil")
+    assert finals(home) == []
