@@ -75,7 +75,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
     """Load a model with its drafter: `LLM(model, **settings)`, the default model if none is named.
 
     Args:
-        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
+        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf or :type]`.
         settings: what is left out takes its default from `paceline.config.LLMConfig`.
             draft: "off", "auto", "ngram", "suffix", …, a smaller model to draft with, or several with commas between.
             draft_tokens: how many tokens are guessed per round at most, 0 to 64.

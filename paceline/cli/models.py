@@ -22,7 +22,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
     """List the models that have a name, and those already here.
 
     A table on a terminal; in a pipe one line a model: name, bytes, licence, path (empty if it is not here), with
-    tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf].
+    tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf or :TYPE].
     """
     from paceline.config import DEFAULT_MODEL
     from paceline.model.sources import known_models, models_folder

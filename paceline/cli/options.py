@@ -23,7 +23,8 @@ _MODEL, _DRAFT, _DRAW, _RUN = "Model", "Speculation", "Sampling", "Running"
 Model = Annotated[
     str,
     typer.Option(
-        help="A known name (see `paceline models`), a .gguf file, a Hugging Face folder, or hf:ORG/NAME[:FILE.gguf].",
+        help="A known name (see `paceline models`), a .gguf file, a Hugging Face folder, or hf:ORG/NAME, with "
+        ":FILE.gguf or :TYPE (as Q4_K_M) if it has several.",
         metavar="SRC",
         rich_help_panel=_MODEL,
     ),

@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def pull(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Known names or hf:ORG/NAME[:FILE.gguf].")
+        list[str] | None, typer.Argument(metavar="NAME...", help="Known names or hf:ORG/NAME[:FILE.gguf or :TYPE].")
     ] = None,
 ) -> None:
     """Download models, so that later runs need no network; print where each one is.
@@ -27,6 +27,6 @@ def pull(
 
     if not names:
         known = ", ".join(record.name for record in known_models())
-        raise UsageError("pull needs the name of a model", hint=f"known: {known}; or hf:ORG/NAME[:FILE.gguf]")
+        raise UsageError("pull needs the name of a model", hint=f"known: {known}; or hf:ORG/NAME[:FILE.gguf or :TYPE]")
     for name in names:
         print(resolve(name, progress=True), flush=True)

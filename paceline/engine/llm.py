@@ -62,7 +62,7 @@ class LLM:
     """A target model with its drafter.
 
     Args:
-        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf]`.
+        model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf or :type]`.
         draft: "off", "auto", "ngram", "suffix" ("suffix:FILE" keeps earlier replies to look into), "recycle",
             "predicted", "lookahead", or a second model to draft with (same forms as `model`).
         settings: any field of `LLMConfig`, e.g. `draft_tokens=4`, `threads=2`, `context=8192`, `quant="q8"`.

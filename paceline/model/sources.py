@@ -1,4 +1,4 @@
-"""From what a user calls a model to a file or folder on disk: known names, paths, hf:org/name[:file.gguf].
+"""From what a user calls a model to a file or folder on disk: known names, paths, hf:org/name[:file.gguf or type].
 
 Nothing on disk is asked of the network again. Knows no format beyond the names of files.
 """
@@ -29,6 +29,10 @@ _FOLDER_FILES = (
 )
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PREFERRED = ("q4_k_m", "q4_0", "q4_1", "q8_0")
+# How names of files say what a model was quantised to: Q4_K_M, UD-IQ2_XXS, BF16, …
+_TYPE = re.compile(
+    r"(?<![A-Za-z0-9])((?:UD-)?(?:[IT]?Q[1-9]_\w+|MXFP4\w*|B?F16|FP16|F32|FP32))(?![A-Za-z0-9])", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,10 @@ def resolve(source: str, *, progress: bool = False) -> Path:
     if re.fullmatch(r"[\w.-]+", source) and cached.is_file():
         return cached
     if "/" in source or source.endswith(".gguf"):
-        on_hub = re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", source) and not source.endswith(".gguf")
-        hub = f"; from the hub it is hf:{source}" if on_hub else ""
+        on_hub = re.fullmatch(
+            r"(?:(?:https://)?(?:hf\.co|huggingface\.co)/)?(\w[\w.-]*/\w[\w.-]*(?::[\w.-]+)?)", source
+        )
+        hub = f"; from the hub it is hf:{on_hub[1]}" if on_hub and not source.endswith(".gguf") else ""
         raise ModelNotFound(f"wanted a model file; there is none at `{source}`", hint=f"check the path{hub}")
     names = [record.name for record in known_models()]
     close = difflib.get_close_matches(source.lower(), names, n=1, cutoff=0.5)
@@ -196,19 +202,24 @@ def _resolve_known(known: Known, progress: bool) -> Path:
 def _resolve_hub(source: str, progress: bool) -> Path:
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?::(.+))?", source)
     if match is None or (match[2] and not _is_safe(match[2])):
-        raise UsageError(f"wanted hf:ORG/NAME or hf:ORG/NAME:FILE.gguf; got `{source}`")
+        raise UsageError(f"wanted hf:ORG/NAME, with :FILE.gguf or a type like :Q4_K_M behind it; got `{source}`")
     repo, file = match[1], match[2]
     folder = models_folder() / "hf" / repo.replace("/", "--")
     if file is None:
         return _resolve_repo(repo, folder, progress)
-    if not file.endswith(".gguf"):
-        raise UsageError(f"wanted a `.gguf` file after `hf:{repo}:`; got `{file}`")
-    return _fetch(repo, _all_parts(file), folder, progress)
+    if file.endswith(".gguf"):
+        return _fetch(repo, _all_parts(file), folder, progress)
+    if not re.fullmatch(r"[\w-]{1,64}", file):
+        raise UsageError(f"wanted a `.gguf` file or a type like Q4_K_M after `hf:{repo}:`; got `{file}`")
+    return _resolve_repo(repo, folder, progress, kind=file)
 
 
-def _resolve_repo(repo: str, folder: Path, progress: bool) -> Path:
-    """Choose a repository's file, or take its safetensors folder; the choice is kept, so later runs need no network."""
-    chosen = folder / ".chosen"
+def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Path:
+    """Choose a repository's file, of one type if it is named, or take its safetensors folder.
+
+    The choice is kept, so later runs need no network.
+    """
+    chosen = folder / (f".chosen-{kind.lower()}" if kind else ".chosen")
     if chosen.is_file():
         kept = chosen.read_text().strip()
         if (folder / kept).exists() and (kept == "." or _is_safe(kept)):
@@ -219,8 +230,8 @@ def _resolve_repo(repo: str, folder: Path, progress: bool) -> Path:
         siblings = HfApi(endpoint=os.environ.get("HF_ENDPOINT")).model_info(repo).siblings or []
         files = [entry.rfilename for entry in siblings if _is_safe(entry.rfilename)]
     weights = [name for name in files if name.endswith(".gguf")]
-    if weights:
-        first = _choose(repo, weights)
+    if weights or kind:
+        first = _of_type(repo, weights, kind) if kind else _choose(repo, weights)
         found = _fetch(repo, _all_parts(first), folder, progress)
         chosen.write_text(first)
         return found
@@ -257,18 +268,60 @@ def _weights(repo: str, files: list[str], folder: Path, progress: bool) -> list[
 
 def _choose(repo: str, names: list[str]) -> str:
     """Take the only model of a repository, else the usual quantisation; never guess between others."""
-    firsts = [name for name in names if (part := _PART.fullmatch(name)) is None or int(part["number"]) == 1]
-    firsts = [name for name in firsts if "mmproj" not in name.lower()]
+    firsts = _models(names)
     for kind in _PREFERRED:
         fitting = [name for name in firsts if kind in name.lower()]
         if len(fitting) == 1 and len(firsts) > 1:
             return fitting[0]
     if len(firsts) == 1:
         return firsts[0]
+    kinds = _types(firsts)
     raise ModelNotFound(
         f"wanted one `.gguf` file of `{repo}`; it has {len(firsts)}: {', '.join(sorted(firsts)[:20])}",
-        hint=f"name one: hf:{repo}:FILE.gguf",
+        hint=f"name one: hf:{repo}:{kinds[0]}" if len(kinds) > 1 else f"name one: hf:{repo}:FILE.gguf",
     )
+
+
+def _of_type(repo: str, names: list[str], kind: str) -> str:
+    """Take the model of a repository that was quantised to `kind`, the first part if it is split."""
+    firsts = _models(names)
+    fitting = [name for name in firsts if kind.lower() in (_type_of(name).lower(), PurePosixPath(name).stem.lower())]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ModelNotFound(
+            f"wanted one file of type `{kind}` in `{repo}`; it has {len(fitting)}: {', '.join(sorted(fitting)[:20])}",
+            hint=f"name one: hf:{repo}:{min(fitting)}",
+        )
+    kinds = _types(firsts)
+    near = difflib.get_close_matches(kind.upper(), kinds, n=1)
+    if kinds:
+        hint = f"name one: hf:{repo}:{near[0] if near else kinds[0]}"
+    elif firsts:
+        hint = f"name a file: hf:{repo}:{min(firsts)}"
+    else:
+        hint = f"it has no `.gguf` file; leave the type out to take its safetensors: hf:{repo}"
+    raise ModelNotFound(f"wanted type `{kind}` of `{repo}`; it has {', '.join(kinds) or 'no types'}", hint=hint)
+
+
+def _models(names: list[str]) -> list[str]:
+    """Return the files that are models, the first part of each: no eyes or ears of one."""
+    firsts = [name for name in names if (part := _PART.fullmatch(name)) is None or int(part["number"]) == 1]
+    return [name for name in firsts if "mmproj" not in name.lower()]
+
+
+def _type_of(name: str) -> str:
+    """Return what a model was quantised to, by the last word in its file's name that says so, else its folder's."""
+    path = PurePosixPath(name)
+    part = _PART.fullmatch(path.name)
+    for text in (part["stem"] if part else path.stem, *reversed(path.parent.parts)):
+        if found := _TYPE.findall(text):
+            return str(found[-1])
+    return ""
+
+
+def _types(names: list[str]) -> list[str]:
+    return sorted({kind.upper() for name in names if (kind := _type_of(name))})
 
 
 def _all_parts(name: str) -> list[str]:

@@ -80,6 +80,77 @@ def test_a_safetensors_repository_becomes_a_folder(hub, home):
     assert resolve("hf:org/folder") == folder
 
 
+def holds(hub, *names):
+    hub.repos["org/many"] = dict.fromkeys(names, BODY)
+
+
+QUANTS = (
+    "m-Q4_K_M.gguf",
+    "m-Q4_K_S.gguf",
+    "m-Q8_0.gguf",
+    "m-IQ4_XS.gguf",
+    "m-UD-IQ4_XS.gguf",
+    "m.BF16.gguf",
+    "M_f16.gguf",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Q4_K_M", "m-Q4_K_M.gguf"),
+        ("q8_0", "m-Q8_0.gguf"),
+        ("IQ4_XS", "m-IQ4_XS.gguf"),
+        ("UD-IQ4_XS", "m-UD-IQ4_XS.gguf"),
+        ("BF16", "m.BF16.gguf"),
+        ("F16", "M_f16.gguf"),
+    ],
+)
+def test_a_type_names_the_file_of_that_type(hub, home, kind, name):
+    holds(hub, *QUANTS, "mmproj-m-Q8_0.gguf", "README.md")
+    assert resolve(f"hf:org/many:{kind}").name == name
+    assert finals(home) == [f"hf/org--many/{name}"]
+    hub.repos.clear()  # later runs need no network
+    asked = len(hub.requests)
+    assert resolve(f"hf:org/many:{kind.lower()}").name == name
+    assert len(hub.requests) == asked
+
+
+def test_a_type_names_all_parts_of_a_split_file(hub, home):
+    parts = [f"Q8_0/m-Q8_0-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    plain = [f"IQ2_M/m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    holds(hub, *parts, *plain, "m-Q4_0.gguf")
+    assert resolve("hf:org/many:Q8_0").name == "m-Q8_0-00001-of-00003.gguf"
+    assert resolve("hf:org/many:iq2_m").parent.name == "IQ2_M"
+    assert finals(home) == sorted(f"hf/org--many/{name}" for name in (*parts, *plain))
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q4", "Q5_K_M", "F32", "K_M", "latest"])
+def test_a_type_that_is_not_there_is_told_with_those_that_are(hub, home, kind):
+    holds(hub, *QUANTS)
+    with pytest.raises(ModelNotFound) as caught:
+        resolve(f"hf:org/many:{kind}")
+    types = "BF16, F16, IQ4_XS, Q4_K_M, Q4_K_S, Q8_0, UD-IQ4_XS"
+    assert str(caught.value) == f"wanted type `{kind}` of `org/many`; it has {types}"
+    assert "hf:org/many:" in caught.value.hint
+    assert finals(home) == []
+
+
+def test_a_type_is_never_guessed(hub):
+    holds(hub, "a-Q8_0.gguf", "b-Q8_0.gguf")
+    with pytest.raises(ModelNotFound, match=r"one file of type `Q8_0`.*: a-Q8_0\.gguf, b-Q8_0\.gguf") as caught:
+        resolve("hf:org/many:Q8_0")
+    assert caught.value.hint == "name one: hf:org/many:a-Q8_0.gguf"
+    holds(hub, "a.gguf", "b.gguf")
+    with pytest.raises(ModelNotFound, match="it has no types") as caught:
+        resolve("hf:org/many:Q8_0")
+    assert "a.gguf" in caught.value.hint
+    hub.repos["org/many"] = {"config.json": b"{}", "model.safetensors": BODY}
+    with pytest.raises(ModelNotFound, match="it has no types") as caught:
+        resolve("hf:org/many:Q8_0")
+    assert "hf:org/many" in caught.value.hint
+
+
 def sharded(*names, **more):
     """A repository of shards: what its index names, and what lies beside."""
     index = json.dumps({"weight_map": {f"t{i}": name for i, name in enumerate(names)}}).encode()

@@ -183,6 +183,8 @@ def test_local_files_and_folders_are_taken_as_they_are(tmp_path, home):
         ("zzz", "known: tiny"),
         ("./none.gguf", "check the path"),
         ("org/name", "hf:org/name"),
+        ("org/name:Q4_K_M", "hf:org/name:Q4_K_M"),
+        ("hf.co/org/name:Q4_K_M", "from the hub it is hf:org/name:Q4_K_M"),
     ],
 )
 def test_what_is_not_there_comes_with_a_hint(source, hint):
