@@ -7,6 +7,7 @@ The template comes with the model file, so it is not trusted: `sandbox.py` runs 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import jinja2
@@ -124,12 +125,15 @@ def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence
         raise UsageError(f"a conversation must be a list of messages, got `{str(messages)[:80]}`", hint=_MESSAGE)
     for message in messages:
         _check(message)
-    names = Names(tokenizer.special_texts())
+    names = _names(tuple(tokenizer.special_texts()))
     mark, end = free_marks(2, [*messages, template.source])
     safe = [_safe(message, names, mark) for message in messages]
     goes_on = bool(safe) and safe[-1]["role"] == "assistant"
     text = _begun(template, safe, end) if goes_on else template.render(safe)
     return tokenizer.encode(text.replace(escaped(mark), mark), parse_special=True, mark=mark)
+
+
+_names = lru_cache(maxsize=8)(Names)  # a vocabulary may have thousands
 
 
 def _begun(template: ChatTemplate, messages: list[dict[str, Any]], end: str) -> str:
