@@ -146,7 +146,9 @@ def test_a_conversation_that_ends_with_the_assistants_words_goes_on_from_them(to
     assert sum(map(tokenizer.is_special, ids)) == sum(map(tokenizer.is_special, opened))
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma3-270m"])
+@pytest.mark.parametrize(
+    "name", ["smollm2-135m", *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen2.5-coder-0.5b", "gemma3-270m"))]
+)
 def test_real_templates_go_on_from_the_assistants_words(name):
     tokenizer = real(name)
     text = tokenizer.decode(encode_chat(tokenizer, ChatTemplate.of(tokenizer), BEGUN), skip_special=False)

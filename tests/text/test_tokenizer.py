@@ -4,13 +4,14 @@ import base64
 import itertools
 import json
 import os
+import random
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.errors import ModelFileError, UnsupportedModel, UsageError
+from paceline.errors import ModelFileError, PacelineError, UnsupportedModel, UsageError
 from paceline.pretokenizers import PRETOKENIZERS
 from paceline.tokenizer import NamedTokens, Tokenizer
 
@@ -143,6 +144,7 @@ def test_a_file_that_types_no_token_leaves_ends_to_their_names():
     assert tokenizer.is_special(tokenizer.eos_id)
 
 
+@pytest.mark.slow
 def test_gemma_writes_the_html_that_its_vocabulary_has():
     tokenizer = real("gemma3-270m")
     assert {tokenizer.token_text(i) for i in tokenizer.eos_ids} == {"<eos>", "<end_of_turn>"}
@@ -212,6 +214,28 @@ def test_a_bad_file_is_refused_with_a_reason(change, error):
 def test_a_bad_sentence_piece_file_is_refused_by_name(change):
     with pytest.raises(ModelFileError, match=rf"tokenizer\.ggml\.{next(iter(change))}"):
         Tokenizer.from_gguf(sentence_piece(**change))
+
+
+JUNK = [None, -1, 0, 1, 2, 7, 1.5, float("nan"), "", "x", b"a", [], [1], ["a"], [[1]], [None], True, 1 << 32, {}]
+
+
+@pytest.mark.parametrize("base", [byte_level, sentence_piece])
+def test_damaged_metadata_is_refused_or_reads_any_text(base):
+    dice = random.Random(0)
+    for _ in range(250):
+        metadata = base()
+        for key in dice.sample([*metadata, "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token"], 2):
+            value, whole = dice.choice(JUNK), metadata.get(key)
+            if isinstance(whole, list) and dice.random() < 0.7:
+                at = dice.randrange(len(whole))
+                value = dice.choice([[*whole[:at], value, *whole[at + 1 :]], [*whole, value], whole[:at]])
+            metadata[key] = value
+        try:
+            tokenizer = Tokenizer.from_gguf(metadata)
+        except PacelineError as error:
+            assert error.hint  # noqa: PT017
+        else:
+            tokenizer.decode(tokenizer.encode("a\n <s>é</s> 😀", parse_special=True), skip_special=False)
 
 
 @pytest.mark.parametrize("pre", [None, ""])
