@@ -10,14 +10,16 @@ from paceline.plan.performance import Costs, break_even
 from paceline.plan.shapes import ALIASES, SHAPES, Shape, drafts_for
 from paceline.types import Json
 
+MOST_PADDING = 1024  # rows of a model's output that no token has, and that a loaded model does without
 DRAFT_BITS = 4.3  # a weight of a draft model takes, as --draft-quant q4s packs it
 
 
 def shape_like(spec: ModelSpec) -> Shape | None:
     """Return the known model that has these numbers; a fine-tuned one has those of its base."""
-    ours = (spec.layers, spec.width, spec.ffn_width, spec.kv_heads, spec.vocab)
+    ours = (spec.layers, spec.width, spec.ffn_width, spec.kv_heads)
     for shape in SHAPES.values():
-        if (shape.layers, shape.width, shape.ffn_width, shape.heads[1], shape.vocab) == ours:
+        theirs = (shape.layers, shape.width, shape.ffn_width, shape.heads[1])
+        if theirs == ours and 0 <= shape.vocab - spec.vocab <= MOST_PADDING:
             return shape
     return None
 

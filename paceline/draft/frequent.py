@@ -41,10 +41,10 @@ def ranked(tokenizer: Tokenizer, vocab: int, folder: Path) -> Ints:
     """Return int32 [vocab], every token once: control tokens first, then by frequency. Kept in `folder`.
 
     Args:
-        vocab: the model's number of outputs, at least the tokenizer's number of tokens.
+        vocab: the model's number of ids; tokens behind them are padding.
     """
     data = resources.files("paceline.draft").joinpath("pieces.json.xz").read_bytes()
-    key = hashlib.sha256(f"{tokenizer.tokens_digest()} {vocab} ".encode() + data).hexdigest()[:32]
+    key = hashlib.sha256(f"{tokenizer.tokens_digest()} {vocab} padding last ".encode() + data).hexdigest()[:32]
     path = folder / f"{key}.npy"
     known = _read(path, vocab)
     if known is not None:
@@ -64,6 +64,8 @@ def rank(tokenizer: Tokenizer, vocab: int, data: bytes) -> Ints:
     for token in range(min(tokenizer.vocab_size, vocab)):
         if tokenizer.is_special(token) or token in tokenizer.eos_ids:
             weights[token] = np.inf
+        elif not tokenizer.token_bytes(token):  # padding
+            weights[token] = -1
     return np.argsort(-weights, kind="stable").astype(np.int32)
 
 

@@ -36,7 +36,7 @@ def aligned(target: Loaded, draft: Loaded) -> Loaded | None:
     shared, vocab = shared_ids(target, draft), target.model.spec.vocab
     if not shared:
         return None
-    if draft.model.spec.vocab == vocab and draft.tokenizer.vocab_size == target.tokenizer.vocab_size:
+    if draft.model.spec.vocab == vocab and shared >= vocab:
         return draft
     return replace(draft, model=PaddedModel(draft.model, vocab=vocab, shared=shared))
 

@@ -15,7 +15,8 @@ from paceline.errors import ContextOverflow, UsageError
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import SLACK
-from paceline.sample.params import check_ids, validate
+from paceline.model.narrowed import NarrowedModel
+from paceline.sample.params import check_ids, check_known, validate
 from paceline.tokenizer import Tokenizer
 from paceline.types import Event
 from paceline.verify.base import Verifier
@@ -36,6 +37,8 @@ class Engine:
         slots: int = 8,
     ) -> None:
         self.tokenizer, self.context = tokenizer, context
+        if tokenizer.vocab_size < model.spec.vocab:
+            model = NarrowedModel(model, tokenizer.vocab_size)
         self.cache: PagedCache = model.new_cache((context + SLACK) * slots)
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
 
@@ -52,19 +55,18 @@ class Engine:
             ContextOverflow: the prompt leaves no room for a reply.
         """
         validate(request.params)
-        check_ids(request.params, self.parts.model.spec.vocab)
+        spec = self.parts.model.spec
+        check_ids(request.params, spec.vocab, spec.padding)
         self.check_text(request.prompt, most=self.context - 1)
         if self.parts.scheduler.find(request.id) is not None:
             raise UsageError(f"a request with id `{request.id}` is running already")
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
         """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
-        vocab = self.parts.model.spec.vocab
+        spec = self.parts.model.spec
         if not tokens:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
-        wrong = next((token for token in tokens if not 0 <= token < vocab), None)
-        if wrong is not None:
-            raise UsageError(f"prompt token ids must be from 0 to {vocab - 1}, got `{wrong}`")
+        check_known("prompt token ids must be", tokens, spec.vocab, spec.padding)
         if len(tokens) > most:
             raise ContextOverflow(
                 f"the prompt must leave room for a reply: the context holds {self.context} tokens, "

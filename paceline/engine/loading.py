@@ -99,7 +99,8 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
                 hint=f"use --context {file.spec.context} or less",
             )
         with reading(path.name, file.nbytes, progress) as report:
-            model = NativeModel(file, pool, quant=quant, progress=report)
+            padding = padding_of(tokenizer, file.spec.vocab)
+            model = NativeModel(file, pool, quant=quant, progress=report, padding=padding)
     finally:
         file.close()
     return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT), identity(path))
@@ -108,6 +109,16 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
 def read_tokenizer(file: ModelFile) -> Tokenizer:
     """Build the tokenizer that came with a model."""
     return Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
+
+
+def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:
+    """Return the ids of a model's output rows that stand for no text and control nothing, ascending.
+
+    Matrices are padded to round sizes; some files name the rows (`[PAD151665]`, of the type UNUSED), others do not.
+    """
+    known = range(min(tokenizer.vocab_size, rows))
+    unused = [i for i in known if not (tokenizer.token_bytes(i) or tokenizer.is_special(i) or i in tokenizer.eos_ids)]
+    return [*unused, *range(len(known), rows)]
 
 
 def make_verifier(config: LLMConfig) -> Verifier:

@@ -75,5 +75,8 @@ class Ops(Protocol):
     def softcap(self, x: Rows, cap: float) -> None:
         """x = cap * tanh(x / cap)."""
 
+    def forbid(self, x: Rows, ids: Sequence[int]) -> None:
+        """Set these places of every row to -inf."""
+
     def tap(self, x: Rows, layer: int) -> None:
         """Keep x as the hidden state of `layer` when the batch asks for it."""

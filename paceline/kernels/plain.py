@@ -189,6 +189,9 @@ class PlainOps:
     def softcap(self, x: Rows, cap: float) -> None:
         x.value = cap * np.tanh(x.value / cap)
 
+    def forbid(self, x: Rows, ids: Sequence[int]) -> None:
+        x.value[:, list(ids)] = -np.inf
+
     def tap(self, x: Rows, layer: int) -> None:
         self.taps[layer] = x.value.copy()
 

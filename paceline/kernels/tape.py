@@ -76,6 +76,9 @@ class Tape:
     def softcap(self, x: Rows, cap: float) -> None:
         self.program.softcap(x, cap)
 
+    def forbid(self, x: Rows, ids: Sequence[int]) -> None:
+        self.program.forbid(x, list(ids))
+
     def tap(self, x: Rows, layer: int) -> None:
         self.program.tap(x, layer)
 

@@ -69,11 +69,14 @@ def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights, *, outputs: int |
     last, logits = ops.rows(spec.width, wanted=True), ops.rows(outputs or spec.vocab, wanted=True)
     ops.gather(x, out=last)
     ops.rms_norm(last, weights.norm, spec.norm_eps, out=last)
-    if outputs in (None, spec.vocab) and not spec.final_softcap:
+    is_whole = outputs in (None, spec.vocab)
+    if is_whole and not spec.final_softcap:
         ops.keep_peaks(logits)
     ops.linear(last, [(weights.head, logits)])
     if spec.final_softcap:
         ops.softcap(logits, spec.final_softcap)
+    if is_whole and spec.padding:
+        ops.forbid(logits, spec.padding)
     return logits
 
 

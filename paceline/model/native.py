@@ -34,6 +34,8 @@ class NativeModel:
         pool: threads, shared by all models of the process.
         quant: "auto" keeps the file's precision; "q4", "q4s", "q8", "bf16", "f32" repack the linear layers.
         progress: called with the bytes read so far.
+        padding: ids, ascending, that no token has though the output matrix has rows for them: they get no logit, those
+            behind the last token are no ids of this model.
     """
 
     def __init__(
@@ -44,13 +46,17 @@ class NativeModel:
         quant: str = "auto",
         isa: str = "",
         progress: Callable[[int], None] | None = None,
+        padding: Sequence[int] = (),
     ) -> None:
-        self.spec: ModelSpec = file.spec
+        vocab = tokens_before(padding, file.spec.vocab)
+        self.spec: ModelSpec = replace(file.spec, vocab=vocab, padding=tuple(id for id in padding if id < vocab))
         check_heads(self.spec, str(file.path))
         self.isa = isa or choose_isa()
         loader = _Loader(file, pool, quant, progress)
         self.weights = load_weights(file, loader.linear, loader.embedding, loader.floats)
         self.weight_bytes = loader.bytes_per_token()
+        if self.spec.vocab < file.spec.vocab:
+            self.weights = replace(self.weights, head=Linear(self.weights.head.weight.first(self.spec.vocab)))
         self._pool = pool
         self._record(self.spec.vocab)
 
@@ -100,8 +106,7 @@ class NativeModel:
         shallow.spec = replace(spec, layers=count, windows=spec.windows[:count], rope_tables=spec.rope_tables[:count])
         shallow.weights = replace(weights, layers=weights.layers[:count])
         shallow.weight_bytes = self.weight_bytes - sum(_layer_bytes(layer) for layer in weights.layers[count:])
-        shallow._tape = Tape(self._pool, self.isa)
-        shallow._logits = decode(shallow._tape, shallow.spec, shallow.weights)
+        shallow._record(spec.vocab)
         return shallow
 
     def layer_bits(self) -> float:
@@ -142,6 +147,14 @@ class NativeModel:
         if on is not None:
             self._tape.program.set_profiling(on)
         return dict(self._tape.program.profile())
+
+
+def tokens_before(padding: Sequence[int], rows: int) -> int:
+    """Return how many of so many rows are left without those of padding at their end."""
+    absent = set(padding)
+    while rows - 1 in absent:
+        rows -= 1
+    return rows
 
 
 def check_heads(spec: ModelSpec, where: str) -> None:

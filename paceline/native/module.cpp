@@ -115,6 +115,7 @@ void bind_program(nb::module_& m) {
       .def("keep_peaks", &Program::keep_peaks, "x"_a)
       .def("gather", &Program::gather, "x"_a, "out"_a)
       .def("softcap", &Program::softcap, "x"_a, "cap"_a)
+      .def("forbid", &Program::forbid, "x"_a, "ids"_a)
       .def("tap", &Program::tap, "x"_a, "layer"_a)
       .def("run", &run, "store"_a, "tokens"_a, "positions"_a, "parents"_a, "starts"_a, "wanted"_a, "tables"_a,
            "lengths"_a, "taps"_a, "vocab"_a)

@@ -232,6 +232,25 @@ struct SoftcapOp final : Op {
   }
 };
 
+// Some of a row's logits can never be had. One task: a row.
+struct ForbidOp final : Op {
+  Buffer* x;
+  std::vector<int> ids;
+  const char* name() const override { return "forbid"; }
+  int tasks(const Context& c) const override { return c.batch.rows(x->rows); }
+  void run(Context&, int begin, int end, int) override {
+    for (int r = begin; r < end; ++r) {
+      float* row = x->row(r);
+      for (int id : ids) row[id] = -INFINITY;
+      if (!x->has_peaks) continue;
+      for (int id : ids) {
+        const int first = id / kBlock * kBlock;
+        block_maxima(row + first, std::min(kBlock, x->width - first), x->peaks_of(r) + first / kBlock);
+      }
+    }
+  }
+};
+
 struct TapOp final : Op {
   Buffer *x, *out;
   int layer;

@@ -339,6 +339,7 @@ void bind_weight(nb::module_& m) {
             return gathered;
           },
           nb::arg("rows"), "These rows as a matrix of their own.")
+      .def("first", &Weight::first, nb::arg("rows"), "The first rows, at the same bytes.")
       .def("copy_row", &Weight::copy_row, nb::arg("row"), nb::arg("source"), nb::arg("source_row"));
 
   nb::class_<EmbedTable>(m, "EmbedTable", "Rows of embeddings, by token id.")

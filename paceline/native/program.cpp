@@ -179,6 +179,15 @@ void Program::softcap(int x, float cap) {
   push(std::move(op), x);
 }
 
+void Program::forbid(int x, std::vector<int> ids) {
+  for (int id : ids)
+    if (id < 0 || id >= at(x).width) throw std::invalid_argument("a row has no such logit to forbid");
+  auto op = std::make_unique<ForbidOp>();
+  op->x = &at(x);
+  op->ids = std::move(ids);
+  push(std::move(op), x);
+}
+
 void Program::tap(int x, int layer) {
   const int out = buffer(at(x).width, Rows::Flat);
   auto op = std::make_unique<TapOp>();

@@ -127,6 +127,7 @@ class Program {
   void attention(Attention attention);
   void gather(int x, int out);
   void softcap(int x, float cap);
+  void forbid(int x, std::vector<int> ids);  // they become -inf
   void tap(int x, int layer);
 
   // Check the batch against the store and the buffers, then run; throws std::invalid_argument on a bad batch.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 
 #include "layout.h"
 #include "memory.h"
@@ -32,6 +33,14 @@ class Weight {
 
   // dst: f32 [cols].
   void unpack_row(int row, float* dst) const;
+
+  // The first rows, at the same bytes.
+  Weight first(int rows) const {
+    if (rows < 1 || rows > rows_) throw std::invalid_argument("a weight has no such number of rows");
+    Weight part(*this);
+    part.rows_ = rows;
+    return part;
+  }
 
   // Overwrite a row by one of a matrix of the same kind and width; for heads that follow the text.
   void copy_row(int row, const Weight& from, int source);

@@ -42,9 +42,8 @@ def adjust(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
     Raises:
         ProcessorError: a logits processor raised, or returned anything but V numbers.
     """
-    if is_adjusted(view, path):
-        logits = _adjusted(logits.copy(), view, np.asarray(path, np.int32))
-    return process(logits, view, path) if view.params.logits_processors else logits
+    row = _adjusted(logits.copy(), view, np.asarray(path, np.int32)) if is_adjusted(view, path) else logits
+    return process(row, view, path, logits) if view.params.logits_processors else row
 
 
 def _adjusted(row: Floats, view: View, path: Ints) -> Floats:
@@ -75,8 +74,11 @@ def _adjusted(row: Floats, view: View, path: Ints) -> Floats:
     return row
 
 
-def process(row: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
-    """Apply the request's own processors, each to a copy of its own; see `adjust`."""
+def process(row: Floats, view: View, path: Ints | Sequence[int], logits: Floats) -> Floats:
+    """Apply the request's own processors, each to a copy of its own; see `adjust`.
+
+    What the model itself rules out in `logits`, as the ids that no token has, no processor brings back.
+    """
     history = np.concatenate([view.tokens, np.asarray(path, np.int32)])
     for index, processor in enumerate(view.params.logits_processors):
         name = f"logits_processors[{index}]"
@@ -88,7 +90,8 @@ def process(row: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
                 hint="a processor is called with (token_ids, logits) and returns logits",
             ) from error
         row = _checked(given, name, len(row))
-    return row
+    lost = np.asarray(logits) == -np.inf
+    return np.where(lost, np.float32(-np.inf), row) if lost.any() else row  # a processor may keep what it returns
 
 
 def _checked(given: object, name: str, vocab: int) -> Floats:

@@ -68,7 +68,7 @@ def _undrawn(error: ValueError, position: int, *, is_adjusted: bool) -> Numerica
 
 def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
     """Do what `adjust` does, in the native code; raises what it raises."""
-    params = view.params
+    params, row = view.params, logits
     if is_adjusted(view, path):
         edits, row = edits_of(view), np.empty_like(logits)
         native().adjust(
@@ -87,8 +87,7 @@ def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Float
             edits.ban_starts,
             ends_banned(view, path),
         )
-        logits = row
-    return process(logits, view, path) if params.logits_processors else logits
+    return process(row, view, path, logits) if params.logits_processors else row
 
 
 def draw_plain(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:

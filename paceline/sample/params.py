@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -45,12 +45,20 @@ def validate(params: SamplingParams) -> None:
         raise UsageError(f"logits_processors must be a sequence of callables, got `{processors!r:.80}`")
 
 
-def check_ids(params: SamplingParams, vocab: int) -> None:
-    """Refuse ids that are no tokens of the model's `vocab`."""
-    for name, ids in (("logit_bias", dict(params.logit_bias)), ("allowed_tokens", params.allowed_tokens or ())):
-        wrong = next((token for token in ids if token >= vocab), None)
-        if wrong is not None:
-            raise UsageError(f"{name} must hold token ids from 0 to {vocab - 1}, got `{wrong}`")
+def check_ids(params: SamplingParams, vocab: int, padding: Collection[int] = ()) -> None:
+    """Refuse settings with ids that are no tokens; see `check_known`."""
+    check_known("logit_bias must hold token ids", dict(params.logit_bias), vocab, padding)
+    check_known("allowed_tokens must hold token ids", params.allowed_tokens or (), vocab, padding)
+
+
+def check_known(wanted: str, ids: Iterable[int], vocab: int, padding: Collection[int] = ()) -> None:
+    """Refuse ids that are not from 0 to `vocab` - 1, and those of `padding`, which no token has."""
+    absent = frozenset(padding)
+    for token in ids:
+        if not 0 <= token < vocab:
+            raise UsageError(f"{wanted} from 0 to {vocab - 1}, got `{token}`")
+        if token in absent:
+            raise UsageError(f"{wanted} that stand for something, got `{token}`: no token has it")
 
 
 def _bias(bias: object) -> None:
