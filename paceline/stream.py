@@ -62,6 +62,7 @@ class IncrementalDecoder:
 class StopMatcher:
     """Pass text on until one of the stop strings is complete; neither it nor what follows gets out.
 
+    Strings that are complete before they count pass like other text; what they began of another one is not forgotten.
     The string that is complete first wins, and of those that end together the longest. How the text is cut into pushes
     changes nothing but when it comes out.
     """
@@ -78,15 +79,17 @@ class StopMatcher:
         self._held = ""
         self.hit: str | None = None  # the stop string that was met
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """Return the text that is free to go and whether a stop string is complete."""
+    def push(self, text: str, *, counts: bool = True) -> tuple[str, bool]:
+        """Return the text that is free to go and whether a stop string is complete, if such a one `counts`."""
         if self.hit is not None:
             return "", True
         if not self._stop:
             return text, False
-        text = self._held + text
-        found = [(at + len(stop), at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
-        if found:
+        known, text = len(self._held), self._held + text
+        # What was complete in the text held back did not count then, nor does it now.
+        places = ((text.find(stop, max(known - len(stop) + 1, 0)), stop) for stop in self._stop)
+        found = [(at + len(stop), at, stop) for at, stop in places if at >= 0]
+        if found and counts:
             _, at, self.hit = min(found)
             self._held = ""
             return text[:at], True

@@ -65,26 +65,35 @@ class Sequence:
         return View(self.id, self.tokens, self.params, self.prompt_length, self._ends, self._prediction, self._edits)
 
     def append(self, tokens: Seq[int]) -> tuple[int, str]:
-        """Commit tokens one by one until the sequence ends; return how many were kept and the text they release."""
+        """Commit tokens one by one until the sequence ends; return how many were kept and the text they release.
+
+        A token that fails is not committed. Behind others it is left to the next round, which comes to it first as
+        plain decoding does; the error is raised where nothing is before it.
+        """
         text = ""
         for count, token in enumerate(tokens, 1):
-            self._tokens[self._length] = token
-            self._length += 1
-            if token in self._ends:
-                self.finish_reason = "stop"
-            else:
-                released, hit = self._decoder.push(token), False
-                if self._length - self.prompt_length > self.params.min_tokens:  # before, nothing ends the reply
-                    released, hit = self._stops.push(released)
-                text += released
-                self.finish_reason = "stop" if hit else "length" if self.room == 0 else None
-                if hit:
-                    return count, text
+            try:
+                text += self._take(token)
+            except Exception:
+                if count == 1:
+                    raise
+                return count - 1, text
             if self.finish_reason:
-                return count, text + self._rest()
+                return count, text
         return len(tokens), text
 
-    def _rest(self) -> str:
+    def _take(self, token: int) -> str:
+        """Commit a token and return the text it releases; at the end of the sequence, all that was held back."""
+        is_end, can_stop = token in self._ends, self._length + 1 - self.prompt_length > self.params.min_tokens
+        released, hit = self._stops.push("" if is_end else self._decoder.push(token), counts=can_stop)
+        self._tokens[self._length] = token
+        self._length += 1
+        self.finish_reason = "stop" if is_end or hit else "length" if self.room == 0 else None
+        return released if hit or not self.finish_reason else released + self._rest(can_stop)
+
+    def _rest(self, can_stop: bool) -> str:
         self.is_cut = self._decoder.incomplete
-        released, hit = self._stops.push(self._decoder.flush())
+        released, hit = self._stops.push(self._decoder.flush(), counts=can_stop)
+        if hit:
+            self.finish_reason, self.is_cut = "stop", False
         return released if hit else released + self._stops.flush()

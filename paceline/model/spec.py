@@ -46,8 +46,8 @@ class ModelSpec:
     """Describe a decoder. `windows` and `rope_tables` have one entry a layer.
 
     A window of 0 is full attention; a table of -1 is no RoPE, others index `ropes`. `rope_interleaved`: pairs are
-    (0, 1), (2, 3), … instead of (0, n/2), (1, n/2 + 1), …. `norm_offset` is to be added to every norm's weight. `padding`: ids, ascending, that no token
-    has; their logits are -inf.
+    (0, 1), (2, 3), … instead of (0, n/2), (1, n/2 + 1), …. `norm_offset` is to be added to every norm's weight.
+    `padding`: ids, ascending, that no token has; their logits are -inf.
     """
 
     architecture: str

@@ -77,9 +77,9 @@ def test_a_real_vocabulary_streams_the_same_text(text):
     assert rest == ""
 
 
-def naive_stop(text, stops):
-    """Read one character after the other until the text read ends in a stop string."""
-    for end in range(1, len(text) + 1):
+def naive_stop(text, stops, least=0):
+    """Read one character after the other, at least `least` of them, until the text read ends in a stop string."""
+    for end in range(least + 1, len(text) + 1):
         met = [stop for stop in stops if text[:end].endswith(stop)]
         if met:
             return text[: end - max(map(len, met))], True
@@ -124,6 +124,18 @@ def test_long_texts_stop_where_reading_one_by_one_does(chunks, stops):
     assert (out, hit) == naive_stop("".join(chunks), stops)
     assert not any(stop in out for stop in stops)
     assert (matcher.hit in stops) == hit
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4))
+def test_a_stop_string_that_does_not_count_yet_hides_no_other(text, stops):
+    for least in range(len(text) + 1):
+        matcher, said, hit = StopMatcher(stops), "", False
+        for count, letter in enumerate(text, 1):
+            released, hit = matcher.push(letter, counts=count > least)
+            said += released
+            if hit:
+                break
+        assert (said if hit else said + matcher.flush(), hit) == naive_stop(text, stops, least)
 
 
 def test_only_what_may_begin_a_stop_string_is_held():
