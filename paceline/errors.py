@@ -7,6 +7,7 @@
     ├── UnsupportedModel       a sound file whose architecture, tensor type or tokenizer is not supported
     ├── VocabMismatch          drafter and target do not share one vocabulary
     ├── ContextOverflow        prompt and output do not fit the model's context or the cache
+    ├── ReplyError             a reply that cannot go on, by what its own request brought; `__cause__` says what raised
     ├── NumericalError         logits that nothing can be drawn from
     │   └── ProcessorError     a logits processor failed, or gave back what is no row of logits
     ├── DownloadError          the network or the disk did not let a file arrive whole
@@ -52,6 +53,10 @@ class ContextOverflow(PacelineError):
     pass
 
 
+class ReplyError(PacelineError):
+    pass
+
+
 class NumericalError(PacelineError):
     pass
 
@@ -66,3 +71,12 @@ class DownloadError(PacelineError):
 
 class NativeUnavailable(PacelineError):
     pass
+
+
+def reply_error(error: Exception) -> PacelineError:
+    """Return what ended a reply as an error of this kind, the original as its cause."""
+    if isinstance(error, PacelineError):
+        return error
+    failed = ReplyError(f"the reply cannot go on: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed

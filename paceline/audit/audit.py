@@ -212,6 +212,9 @@ def _law(llm: LLM, prompts: Sequence[str], seconds: float) -> LawCheck:
         nonlocal drafted
         with llm.engine.playing(next(ways)):
             said = llm.generate_each(ids, [replace(params, seed=seed) for seed in seeds])
+        for one in said:
+            if one.error is not None:
+                raise one.error
         drafted += sum(one.tally.drafted_tokens for one in said)
         return [one.token_ids for one in said]
 

@@ -7,6 +7,7 @@ guess is left out where more text might have changed it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence as Seq
 from time import perf_counter
 
@@ -16,13 +17,15 @@ from paceline.draft.base import Loaded, named
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
-from paceline.errors import NumericalError
+from paceline.errors import PacelineError
 from paceline.sample.law import check_logits
 from paceline.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
 
 SEGMENT, LONGEST = 48, 768  # bytes: of the text that is cut together, and where a word that never ends is broken
 SPARE = 4  # draft tokens beyond twice the guesses wanted, before a round gives up
+
+log = logging.getLogger(__name__)
 
 
 class Retelling:
@@ -127,12 +130,12 @@ class RetokenisingDrafter:
             for row, i in enumerate(list(pending)):
                 try:
                     check_logits(logits[row])
-                except NumericalError:  # a broken draft guesses nothing; the target goes on alone
+                    token = int(logits[row].argmax())
+                    written[i].append(token)
+                    guesses[i], is_end = self._cut(views[i], written[i])
+                except PacelineError:  # a broken draft guesses nothing; the target goes on alone
                     del pending[i]
                     continue
-                token = int(logits[row].argmax())
-                written[i].append(token)
-                guesses[i], is_end = self._cut(views[i], written[i])
                 if is_end or len(guesses[i]) >= lengths[i] or len(written[i]) >= 2 * lengths[i] + SPARE:
                     del pending[i]
                 else:
@@ -144,7 +147,8 @@ class RetokenisingDrafter:
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Reading`."""
-        return {self.name: [self.reader.lag(view.id, self._ids(view)) for view in views]}
+        texts = [(view.id, self._ids(view)) for view in views]
+        return {self.name: [self.reader.lag(name, ids) if len(ids) else 0 for name, ids in texts]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""
@@ -162,10 +166,14 @@ class RetokenisingDrafter:
         return ids[:0] if rest is None else rest
 
     def _ids(self, view: View) -> Ints:
-        """Return a text in the draft's ids."""
+        """Return a text in the draft's ids; nothing if a tokenizer fails on it, which costs guesses and no reply."""
         text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
-        text.follow(view.tokens)
-        return text.ids()
+        try:
+            text.follow(view.tokens)
+            return text.ids()
+        except PacelineError as error:
+            log.debug("draft `%s` does not read request %d: %s", self.name, view.id, error)
+            return view.tokens[:0]
 
     def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
         """Return what was written in the target's tokens, and whether a control token ended it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paceline.engine.account import Tally
+from paceline.errors import PacelineError
 from paceline.types import FinishReason, Json, Logprobs
 
 
@@ -34,7 +35,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One reply. `is_cut`: its text ends inside a character, which shows as U+FFFD."""
+    """One reply. `is_cut`: its text ends inside a character, which shows as U+FFFD.
+
+    `error` says why one of several replies could not go on: `finish_reason` is "error", the text is what came before.
+    """
 
     setup: Setup
     text: str
@@ -47,6 +51,7 @@ class Completion:
     is_cut: bool = False
     logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
     control_reason: str = ""  # why so much was drafted, in a sentence
+    error: PacelineError | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -96,6 +101,8 @@ class Completion:
                 "other_seconds": timing.other_seconds,
             },
         }
+        if self.error is not None:
+            reply["error"] = {"message": str(self.error), "hint": self.error.hint}
         if self.logprobs is not None:
             reply["logprobs"] = [
                 {**_entry(one.token, one.logprob), "top_logprobs": [_entry(*alternative) for alternative in one.top]}

@@ -77,9 +77,11 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Nothing happens if no request is there."""
-        for sequence in self.parts.scheduler.admit():
+        self.parts.scheduler.admit()
+        for sequence in self.parts.scheduler.choose():
             # Not before: pages that waiting requests held would be missing for those that run.
-            sequence.cache = self.cache.open(sequence.tokens.tolist())
+            if sequence.cache == WAITING:
+                sequence.cache = self.cache.open(sequence.tokens.tolist())
         played = [] if self.is_idle else step(self.parts)
         owed = list(self.parts.owed)
         self.parts.owed.clear()

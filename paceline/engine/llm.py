@@ -141,7 +141,8 @@ class LLM:
     ) -> Completion | list[Completion]:
         """Reply to one prompt (text or token ids), or to several texts side by side.
 
-        A text is continued as it is, like `paceline generate --raw`, unless `chat` is true.
+        A text is continued as it is, like `paceline generate --raw`, unless `chat` is true. Where one of several fails
+        on the way, as by a logits processor that raises, the others are finished and its completion holds the `error`.
 
         Args:
             chat: put the text into the model's chat template as the user's message first.
@@ -149,16 +150,25 @@ class LLM:
                 Without it they are plain text.
             prediction: what the reply is expected to be, for example a text before an edit. It makes the reply faster
                 where it is right and never changes it.
+
+        Raises:
+            PacelineError: a request cannot run, or the one reply cannot go on.
         """
         if isinstance(prompt, str) or not isinstance(prompt, Seq) or not prompt or not isinstance(prompt[0], str):
-            return self._finish_all([self.encode(prompt, chat=chat, special=special)], params, prediction)[0]  # type: ignore[arg-type]
+            (one,) = self._finish_all([self.encode(prompt, chat=chat, special=special)], params, prediction)  # type: ignore[arg-type]
+            if one.error is not None:
+                raise one.error
+            return one
         prompts = [self.encode(text, chat=chat, special=special) for text in prompt]  # type: ignore[arg-type]
         return self._finish_all(prompts, params, prediction)
 
     def generate_each(
         self, prompt: str | Seq[int], params: Seq[SamplingParams], *, special: bool = False
     ) -> list[Completion]:
-        """Reply to one prompt once for each of `params`, side by side; what they share of it is read once."""
+        """Reply to one prompt once for each of `params`, side by side; what they share of it is read once.
+
+        One that fails on the way is among them with its `error`, as in `generate`.
+        """
         if not isinstance(params, (list, tuple)):
             raise UsageError(f"params must be a list of SamplingParams, got `{params!r:.80}`")
         return self._finish_all([self.encode(prompt, special=special)] * len(params), params, None)
@@ -185,6 +195,8 @@ class LLM:
             self._start(record)
             try:
                 while event := self._next(record):
+                    if event.error is not None:
+                        raise event.error
                     yield event
             finally:
                 self._stop(record)
@@ -331,10 +343,7 @@ class LLM:
         while not record.waiting:
             if self._baton.alone(lambda: self._play(record)):
                 return None
-        event = record.waiting.popleft()
-        if event.error is not None:
-            raise event.error
-        return event
+        return record.waiting.popleft()
 
     def _play(self, record: Transcript) -> bool:
         """Play a round for a request that waits for one; return whether it has ended."""

@@ -18,7 +18,7 @@ from paceline.engine.account import round_of, sources_of
 from paceline.engine.batch import Part, pack
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
-from paceline.errors import NumericalError, PacelineError
+from paceline.errors import PacelineError, reply_error
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK
@@ -56,20 +56,25 @@ def step(parts: Parts) -> list[Event]:
     packed = perf_counter()
     out = parts.model.forward(batch, parts.cache)
     verified = perf_counter()
-    settlements = settle_all(parts, shares, out.logits)
-    ended = perf_counter()
-    other = (decided - started) + (packed - drafted) + (ended - verified)
-    n = len(shares)
-    spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
-    names = parts.drafter.sources
-    rows, took = len(batch.tokens), parts.drafter.spent
-    rounds = [
-        round_of(e, verdict, s, names, rows=rows, spent=took, seconds=spent)
-        for (e, verdict), s in zip(settlements, shares, strict=True)
-    ]
-    for share, round in zip(shares, rounds, strict=True):
-        parts.controller.observe(share.sequence.id, round)
-    return [replace(event, round=round) for (event, _), round in zip(settlements, rounds, strict=True)]
+    settlements: list[tuple[Event, Verdict | None]] = []
+    try:
+        settlements = settle_all(parts, shares, out.logits)
+        ended = perf_counter()
+        other = (decided - started) + (packed - drafted) + (ended - verified)
+        n = len(shares)
+        spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
+        names = parts.drafter.sources
+        rows, took = len(batch.tokens), parts.drafter.spent
+        rounds = [
+            round_of(e, verdict, s, names, rows=rows, spent=took, seconds=spent)
+            for (e, verdict), s in zip(settlements, shares, strict=True)
+        ]
+        for share, round in zip(shares, rounds, strict=True):
+            parts.controller.observe(share.sequence.id, round)
+        return [replace(event, round=round) for (event, _), round in zip(settlements, rounds, strict=True)]
+    except BaseException:
+        parts.owed.extend(event for event, _ in settlements)
+        raise
 
 
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
@@ -82,20 +87,26 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
 
 
 def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[Event, Verdict | None]]:
-    """Settle every sequence. If that is broken off, what was settled is told later, and who was half settled ends."""
+    """Settle every sequence; one that fails ends alone. If that is broken off, what was settled is told later."""
     settled: list[tuple[Event, Verdict | None]] = []
     try:
         for share in shares:
-            settled.append(settle(parts, share, logits))
+            settled.append(settle_alone(parts, share, logits))
+        return settled
     except BaseException:
-        broken = shares[len(settled)].sequence
-        if parts.scheduler.find(broken.id) is not None:
-            end(parts, broken)
-        lost = PacelineError("the reply was broken off in the middle of a round", hint="ask again")
         parts.owed.extend(event for event, _ in settled)
-        parts.owed.append(Event(broken.id, (), "", finish_reason="error", error=lost))
+        for share in shares[len(settled) : len(settled) + 1]:
+            lost = PacelineError("the reply was broken off in the middle of a round", hint="ask again")
+            parts.owed.append(fail(parts, share.sequence, lost))
         raise
-    return settled
+
+
+def settle_alone(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
+    """Settle one sequence; whatever its tokenizer, processors, stops or verifier raise ends it and no other."""
+    try:
+        return settle(parts, share, logits)
+    except Exception as error:
+        return fail(parts, share.sequence, error), None
 
 
 def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
@@ -107,11 +118,7 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
         parts.cache.commit(sequence.cache, pending, known)
         return Event(sequence.id, (), ""), None
     view, said = sequence.view(), part_of(logits, share.rows)
-    try:
-        verdict = parts.verifier.verify(share.draft, said, view)
-    except NumericalError as error:
-        end(parts, sequence)
-        return Event(sequence.id, (), "", finish_reason="error", error=error), None
+    verdict = parts.verifier.verify(share.draft, said, view)
     guesses = share.draft.tree.tokens.tolist()
     accepted = [guesses[node] for node in verdict.nodes]
     kept, text = sequence.append([*accepted, verdict.bonus])
@@ -135,6 +142,13 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
 def part_of(logits: Floats, rows: slice) -> Floats:
     """Return rows of logits with what is known of them."""
     return logits.part(rows) if isinstance(logits, Logits) else logits[rows]
+
+
+def fail(parts: Parts, sequence: Sequence, error: Exception) -> Event:
+    """End a sequence that cannot go on; return the event that says why."""
+    if parts.scheduler.find(sequence.id) is not None:
+        end(parts, sequence)
+    return Event(sequence.id, (), "", finish_reason="error", error=reply_error(error))
 
 
 def end(parts: Parts, sequence: Sequence) -> None:

@@ -10,6 +10,7 @@ from time import perf_counter
 from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
 from paceline.engine.sequence import Request
+from paceline.errors import PacelineError
 from paceline.types import Event, FinishReason, Logprobs
 
 
@@ -20,6 +21,7 @@ class Transcript:
         self.id, self.request = request.id, request
         self.text, self.tokens, self.sources = "", list[int](), list[str]()
         self.finish_reason: FinishReason | None = None
+        self.error: PacelineError | None = None
         self.is_cut = False
         self.logprobs = list[Logprobs]()
         self.waiting = deque[Event]()  # not yet read
@@ -36,7 +38,7 @@ class Transcript:
             self.tokens += event.tokens
             self.sources += event.sources
             self.logprobs += event.logprobs
-            self.finish_reason, self.is_cut = event.finish_reason, event.is_cut
+            self.finish_reason, self.is_cut, self.error = event.finish_reason, event.is_cut, event.error
             self.waiting.append(event)
             self.last = perf_counter()
             if event.round is not None and event.tokens:
@@ -71,4 +73,5 @@ class Transcript:
                 self.is_cut,
                 None if self.request.params.logprobs is None else tuple(self.logprobs),
                 control_reason,
+                self.error,
             )

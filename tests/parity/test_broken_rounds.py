@@ -1,5 +1,6 @@
 """A round that is broken off loses no other reply a token, and a drafter that returns no draft is named."""
 
+import sys
 from types import MappingProxyType
 
 import numpy as np
@@ -8,6 +9,7 @@ from parity_tools import engine_of, plain_tokens
 
 from paceline.draft.ngram import NgramDrafter
 from paceline.engine.sequence import Request
+from paceline.engine.step import settle, settle_all, settle_alone, step
 from paceline.errors import UsageError
 from paceline.testing import TinyModel
 from paceline.types import Draft, SamplingParams, TokenTree
@@ -54,6 +56,57 @@ def test_an_interrupt_loses_the_others_nothing():
     assert "broken off" in str(ends[1].error)
     engine.cache.check()
     assert engine.cache.held() == 0
+
+
+def interrupted_at(count, engine):
+    """Play one round that is interrupted at its `count`-th line; return its events and whether it was."""
+    watched, left = {f.__code__ for f in (step, settle_all, settle_alone, settle)}, [count]
+
+    def trace(frame, event, argument):
+        if frame.f_code not in watched:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return engine.step(), False
+    except KeyboardInterrupt:
+        return [], True
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_of_a_round_leaves_everything_consistent():
+    model = TinyModel(16, reach=None)
+    prompts = {i: [1 + i, 2, 3] for i in range(3)}
+    plain = {i: plain_tokens(model, prompt, PARAMS)[3:] for i, prompt in prompts.items()}
+    for count in range(1, 200):
+        engine = engine_of(model, NgramDrafter())
+        for i, prompt in prompts.items():
+            engine.add(Request(i, prompt, PARAMS))
+        said, ends = {i: [] for i in prompts}, []
+        events = [*engine.step(), *engine.step()]
+        last, was_interrupted = interrupted_at(count, engine)
+        for event in [*events, *last, *engine.run()]:
+            assert event.request not in ends
+            said[event.request] += event.tokens
+            if event.finish_reason:
+                ends.append(event.request)
+                assert event.finish_reason == "length" or "broken off" in str(event.error)
+        assert sorted(ends) == [0, 1, 2]
+        cut = [i for i in prompts if said[i] != plain[i]]
+        assert len(cut) <= was_interrupted
+        assert all(said[i] == plain[i][: len(said[i])] for i in prompts)
+        engine.cache.check()
+        assert engine.cache.held() == 0
+        if not was_interrupted:
+            return
+    raise AssertionError("a round has more lines than were tried")
 
 
 def chain(*tokens, parents=None, guess=None, source=None):
