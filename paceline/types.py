@@ -87,8 +87,6 @@ class Floor:
 class Budget:
     """How much to draft for one sequence this round; `nodes == 0` means do not draft.
 
-    No nodes but a depth: the prompt is still being read, and will be drafted for next. Who must read it may do so now.
-
     Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
     so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time,
     `plain` that of a round without guesses; 0 if nobody says. Under a `floor` draft models stop by that instead; it is

@@ -66,19 +66,18 @@ class MixDrafter:
             return [empty_draft(view) for view in views]
         self._proposed = {view.id: _Proposed() for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
-        is_reading = any(budget.nodes == 0 < budget.depth for budget in budgets)
         budgets = list(budgets)
         slow = [m for m, member in enumerate(self.members) if _takes_time(member, budgets)]
         for m in (m for m in range(len(self.members)) if m not in slow):
             asked = {i for i in active if math.isfinite(_price(self.members[m], budgets[i]))}
-            if asked or is_reading:
+            if asked:
                 self._ask(m, views, budgets, asked)
         likely = {i: self._likely(slow, views[i], budgets[i]) for i in active}
         for i in active:
             budgets[i] = self._fair(views[i], budgets[i], likely[i])
         for place, m in enumerate(slow, start=1):
             asked = {i for i in active if m in likely[i] and self._pays(m, likely[i][m], budgets[i])}
-            if asked or is_reading:
+            if asked:
                 self._ask(m, views, budgets, asked)
             for i in asked:  # who is next adds to what this one said
                 likely[i] = self._likely(slow[place:], views[i], budgets[i])

@@ -74,9 +74,6 @@ class ModelDrafter:
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
                 jobs[i] = job
-            elif budget.nodes == 0 < budget.depth and math.isfinite(budget.step.get(self.name, 0.0)):
-                # A prompt is read before it is drafted for, so that its first round waits for a step only.
-                self.reader.read(view.id, view.tokens, min(budget.depth, self.reader.context // 2), left=1)
         read = self.reader.tokens_read - before
         if not jobs:
             self.spent = {self.name: Spent(0, perf_counter() - started, read)} if read else {}

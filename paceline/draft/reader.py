@@ -53,16 +53,15 @@ class Reader:
         self._found: dict[int, int] = {}  # of texts that were asked about and not read: tokens known from others
         self._is_warned = False
 
-    def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None, left: int = CHUNK) -> Ints | None:
+    def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None) -> Ints | None:
         """Bring the cache to a beginning of `tokens`, int32 [n >= 1], and make room for the rest and what comes next.
 
         Args:
             ahead: how many tokens may follow; of a text that is too long the latest are read, half a context at least.
             fixed: how many tokens will be the same when the text is read again; `None` for all.
-            left: at most so many tokens are left to be forwarded.
 
         Returns:
-            The tokens left, at least the last one; `None` if there is no room, for others hold it.
+            The tokens left to be forwarded, from the last one to a chunk; `None` if there is no room, for others hold it.
         """
         try:
             known = self._texts.get(text)
@@ -77,7 +76,7 @@ class Reader:
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
             self.cache.crop(known.cache, first + shared)
             known.fixed = known.start + len(tokens) if fixed is None else fixed
-            self.tokens_read += read_on(self.model, self.cache, known.cache, tokens, left=left)
+            self.tokens_read += read_on(self.model, self.cache, known.cache, tokens, left=CHUNK)
             rest = tokens[self.cache.length(known.cache) :]
             self.tokens_read += len(rest) - 1 if len(rest) > LAG else 0
             self.cache.extend(known.cache, len(rest) + ahead - 1)

@@ -78,9 +78,9 @@ def step(parts: Parts) -> list[Event]:
 
 
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
-    """Cut a budget to what may still be committed; nothing is drafted while a prompt is being read."""
+    """Cut a budget to what may still be committed; no drafter reads or guesses before a reply's first token is out."""
     if len(sequence) - cache.length(sequence.cache) > 1:
-        return replace(budget, nodes=0)
+        return replace(budget, nodes=0, depth=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
     nodes, depth = min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room)
     return Budget(nodes, depth, budget.price, budget.step, budget.plain, budget.floor)

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
+from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
+from paceline.control.optimal import OptimalController
 from paceline.draft.base import NoDrafter
+from paceline.draft.mix import MixDrafter
+from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
+from paceline.draft.staged import StagedDrafter
+from paceline.engine import loading
 from paceline.engine.account import Tally, round_of, sources_of
 from paceline.engine.batch import graft, pack
 from paceline.engine.engine import Engine
@@ -201,6 +207,44 @@ def test_nothing_is_drafted_while_a_prompt_is_read():
     engine.add(Request(0, [1, 2, 3, 1, 2, 3, 1, 2], SamplingParams(max_tokens=4)))
     (event,) = engine.step()
     assert sum(event.round.drafted) == 0
+
+
+def optimal(most):
+    return OptimalController(CostTable({1: 1.0, 5: 1.1}), ("model",), most=most, step_seconds={"model": 0.01})
+
+
+CONTROLLERS = {**loading.CONTROLLERS, "optimal": optimal}
+
+
+@pytest.mark.parametrize("control", CONTROLLERS)
+@pytest.mark.parametrize("beside", ["alone", "in a mix", "staged"])
+@pytest.mark.parametrize("length", [5, 600])
+def test_a_draft_model_reads_nothing_before_the_first_token_is_out(control, beside, length):
+    model, draft = TinyModel(VOCAB, reach=None, context=1024), TinyModel(VOCAB, reach=None, context=1024)
+    make = StagedDrafter if beside == "staged" else ModelDrafter
+    drafter = make(draft, context=1024, name="model")
+    if beside == "in a mix":
+        drafter = MixDrafter([NgramDrafter(), drafter])
+    parts = CONTROLLERS[control](4), CoupledVerifier()
+    engine = Engine(model, ByteTokenizer.letters(VOCAB), drafter, *parts, context=1000)
+    prompt = np.random.default_rng(1).integers(VOCAB, size=length).tolist()
+    engine.add(Request(0, prompt, SamplingParams(max_tokens=30)))
+    said = []
+    while not said:
+        said += [event for event in engine.step() if event.tokens]
+        assert draft.forwards == 0
+    drafted = [sum(event.round.drafted) for event in engine.run()]
+    if control != "optimal":  # which sees that this draft takes as long as its target
+        assert max(drafted) > 0
+        assert draft.forwards > 0
+
+
+def test_a_draft_model_reads_nothing_for_one_token():
+    draft = TinyModel(VOCAB, reach=None, context=1024)
+    engine = engine_of(drafter=ModelDrafter(draft, context=1024))
+    engine.add(Request(0, [1, 2, 3], SamplingParams(max_tokens=1)))
+    list(engine.run())
+    assert draft.forwards == 0
 
 
 def test_a_tree_is_grafted_onto_the_tokens_before_it():
