@@ -59,8 +59,7 @@ class MixtureDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side."""
         started, before, steps = perf_counter(), self._tokens_read(), 0
-        most = min(voice.reader.context // 2 for voice in self.voices)
-        lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
+        lengths = [self._length(view, budget) for view, budget in zip(views, budgets, strict=True)]
         active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
         guesses: dict[int, list[int]] = {i: [] for i in active}
         laws: dict[int, list[Probabilities]] = {i: [] for i in active}
@@ -101,6 +100,10 @@ class MixtureDrafter:
 
     def _tokens_read(self) -> int:
         return sum(voice.reader.tokens_read for voice in self.voices)
+
+    def _length(self, view: View, budget: Budget) -> int:
+        length = self._record.length(budget, self.name)
+        return min([length, *(voice.room(view) for voice in self.voices)]) if length else 0
 
     def _begin(self, view: View, length: int) -> bool:
         self._laws[view.id] = []

@@ -108,7 +108,8 @@ class ModelDrafter:
 
         Whether to begin is for who set the budget to say: whoever never begins never learns that he should.
         """
-        limit = min(budget.nodes // self._width(budget), budget.depth, self.reader.context // 2)
+        room = self.reader.room(view.id, view.tokens)
+        limit = min(budget.nodes // self._width(budget), budget.depth, room)
         step = budget.step.get(self.name, 0.0)
         if not math.isfinite(step):
             return None

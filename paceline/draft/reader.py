@@ -57,11 +57,11 @@ class Reader:
         """Bring the cache to a beginning of `tokens`, int32 [n >= 1], and make room for the rest and what comes next.
 
         Args:
-            ahead: how many tokens may follow; of a text that is too long the latest are read, half a context at least.
+            ahead: how many tokens may follow, at most `room`; of a longer text the latest half a context is read.
             fixed: how many tokens will be the same when the text is read again; `None` for all.
 
         Returns:
-            The tokens left to be forwarded, from the last one to a chunk; `None` if there is no room, for others hold it.
+            The tokens left to be forwarded, from the last one to a chunk; `None` if others hold the room.
         """
         try:
             known = self._texts.get(text)
@@ -83,6 +83,12 @@ class Reader:
         except ContextOverflow:
             return None
         return rest
+
+    def room(self, text: int, tokens: Ints) -> int:
+        """Return how many guesses may follow `tokens`, int32 [n]: near the context's end what is left, at least one."""
+        known = self._texts.get(text)
+        start = known.start if known is not None and not self._outgrows(known, tokens, 1) else self._start(tokens, 1)
+        return self.context - (len(tokens) - start)
 
     def lag(self, text: int, tokens: Ints) -> int:
         """Return how many of `tokens`, int32 [n], `read` would leave or forward; refused guesses hide as many."""

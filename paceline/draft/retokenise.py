@@ -118,7 +118,8 @@ class RetokenisingDrafter:
         """Let the draft model write on greedily until its text makes enough tokens of the target's."""
         started, before, steps = perf_counter(), self.reader.tokens_read, 0
         lengths = [self._record.length(budget, self.name) for budget in budgets]
-        pending = {i: ids for i, view in enumerate(views) if lengths[i] and len(ids := self._read(view, lengths[i]))}
+        most = [self._most(view, length) for view, length in zip(views, lengths, strict=True)]
+        pending = {i: ids for i, view in enumerate(views) if most[i] and len(ids := self._read(view, most[i]))}
         written: dict[int, list[int]] = {i: [] for i in pending}
         guesses: dict[int, list[int]] = {i: [] for i in pending}
         while pending:
@@ -136,7 +137,7 @@ class RetokenisingDrafter:
                 except PacelineError:  # a broken draft guesses nothing; the target goes on alone
                     del pending[i]
                     continue
-                if is_end or len(guesses[i]) >= lengths[i] or len(written[i]) >= 2 * lengths[i] + SPARE:
+                if is_end or len(guesses[i]) >= lengths[i] or len(written[i]) >= most[i]:
                     del pending[i]
                 else:
                     pending[i] = np.array([token], np.int32)
@@ -159,10 +160,14 @@ class RetokenisingDrafter:
         self._texts.pop(sequence_id, None)
         self.reader.release(sequence_id)
 
-    def _read(self, view: View, length: int) -> Ints:
+    def _most(self, view: View, length: int) -> int:
+        """Return how many tokens to write at most for so many guesses."""
+        return min(2 * length + SPARE, self.reader.room(view.id, self._ids(view))) if length else 0
+
+    def _read(self, view: View, most: int) -> Ints:
         """Bring the draft's cache to the text; return what is to be forwarded first, nothing if there is no room."""
         ids, fixed = self._ids(view), self._texts[view.id].fixed
-        rest = self.reader.read(view.id, ids, 2 * length + SPARE, fixed=fixed) if len(ids) else None
+        rest = self.reader.read(view.id, ids, most, fixed=fixed) if len(ids) else None
         return ids[:0] if rest is None else rest
 
     def _ids(self, view: View) -> Ints:

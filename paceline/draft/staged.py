@@ -58,8 +58,10 @@ class StagedDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
         started, before, steps = perf_counter(), self.reader.tokens_read, 0
-        most = self.reader.context // 2
-        lengths = [min(self._record.length(budget, self.name), most) for budget in budgets]
+        rooms = [self.reader.room(view.id, view.tokens) for view in views]
+        lengths = [
+            min(self._record.length(budget, self.name), most) for budget, most in zip(budgets, rooms, strict=True)
+        ]
         pending: dict[int, Ints] = {}
         for i, view in enumerate(views):
             rest = self.reader.read(view.id, view.tokens, lengths[i]) if lengths[i] else None

@@ -50,6 +50,10 @@ class Voice:
         """Return how many tokens of a text would have to be read first."""
         return self.reader.lag(view.id, self.ids(view))
 
+    def room(self, view: View) -> int:
+        """Return how many guesses there is room for."""
+        return self.reader.room(view.id, self.ids(view))
+
     def begin(self, view: View, count: int) -> bool:
         """Read a text, ready for `count` guesses; return whether there is room for them."""
         ids = self.ids(view)

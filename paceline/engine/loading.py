@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,10 +160,12 @@ def load_drafter(
 
     def load_draft(source: str, quant: str | None = None) -> Loaded:
         try:
-            return load(source, pool, quant=quant or config.draft_quant, context=None, progress=progress)
+            draft = load(source, pool, quant=quant or config.draft_quant, context=None, progress=progress)
         except PacelineError as error:
             explain(error, source)
             raise
+        # What a model reads by default is no reason to read less of a text than the target does.
+        return replace(draft, context=min(max(draft.context, target.context), draft.model.spec.context))
 
     setting = Setting(target, config, load_draft, make_verifier(config).draws)
     wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
