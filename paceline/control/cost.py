@@ -76,6 +76,7 @@ class CostTable:
         self._count = self._off = 0
         self._base: list[float] = self.base.tolist()
         self._now: list[float] | None = None
+        self._said = self._base  # what it would be if forwards could take any time
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
@@ -138,13 +139,19 @@ class CostTable:
     def unknown(self) -> list[int]:
         """Return rows of which hardly anything is known: none was seen twice, and what was contradicts the measurement.
 
-        Those seen once come first, then the most rows, which say most of those below as well.
+        Either it is off by factors that differ, or it makes of others what forwards cannot take. Rows seen once come
+        first, then the most, which say most of those below as well.
         """
+        now = self._current()
         sure = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if len(seen) >= PRIOR - 1]
-        if not sure or max(sure) - min(sure) < WRONG:
-            return []
-        found = [(len(seen), rows) for rows, seen in zip(self._knots, self._seen, strict=True) if len(seen) < PRIOR - 1]
-        return [rows for _, rows in sorted(found, reverse=True) if rows <= GRID[-1]]
+        is_contradicted = bool(sure) and max(sure) - min(sure) > WRONG
+        found = [
+            (len(seen), rows)
+            for rows, seen, said, bounded in zip(self._knots, self._seen, self._said, now, strict=True)
+            if len(seen) < PRIOR - 1 and rows <= GRID[-1]
+            if is_contradicted or (sure and abs(math.log(said / bounded)) > WRONG)
+        ]
+        return [rows for _, rows in sorted(found, reverse=True)]
 
     @property
     def has_drifted(self) -> bool:
@@ -215,6 +222,7 @@ class CostTable:
                 if i != known:
                     shifts[i] = shifts[known] + self._hopes[i]
         now = [base * math.exp(shift) for base, shift in zip(self._base, shifts if seen else self._hopes, strict=True)]
+        self._said = now.copy()
         _bound(now, self._knots, self._seen)
         return list(accumulate(now, max))
 

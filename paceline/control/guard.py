@@ -18,24 +18,34 @@ from dataclasses import dataclass
 from paceline.control.numbers import lower_median
 
 START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
-CAUTIOUS = 1.5  # the same where the calibration is doubtful: half the tries, for half of them are likely wrong
+CAUTIOUS = 2.0  # the same where the calibration is doubtful
 MOST = 6.0  # plain rounds in it at most; with 3 a draft that gains a fifth is stopped by bad luck every few replies
 WIDE = 2.0  # drafting rounds that there may be besides: long ones win and lose more at once
 SHARE = 0.01  # of all time that is put in: what never being slower costs for good where nothing can be gained
 DISTURBED = 4.0  # plain rounds that one round may lose, or all may owe: a stall of the machine says nothing of drafting
+STEEP = 1.5  # plain rounds that each of a forward's rows may cost at most: what takes longer is a stall
 LONGEST = 8.0  # plain rounds that a drafting round is taken for at most
 KEPT = 3  # plain rounds that the reference is the median of
 AGE = 128  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
-PROOF = 2  # plain rounds in a row that must agree before the purse counts as empty: all may have become slower
+PROOF = 2  # plain rounds that must agree at first, and in a row before the purse counts as empty: one may be a stall
 
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """A round that drafted: how many sequences, how many plain rounds it stands for, its real seconds."""
+    """A round that drafted: how many sequences, how many plain rounds it stands for, and its real seconds.
+
+    Of the forward, which had so many `rows`, and `beside` it.
+    """
 
     sequences: int
     rounds: float
-    seconds: float
+    rows: int
+    forward: float
+    beside: float
+
+    def took(self, plain: float) -> float:
+        """Return how many plain rounds of so many seconds it took."""
+        return min(self.forward / plain, STEEP * self.rows / self.sequences) + self.beside / plain
 
 
 class Guard:
@@ -64,24 +74,28 @@ class Guard:
 
     def allows(self, sequences: int) -> bool:
         """Whether the next round may draft; else it must be plain."""
-        if self._count - self._measured.get(sequences, -AGE) >= AGE:
-            return False
-        return self.purse > 0
+        is_known = self._count - self._measured.get(sequences, -AGE) < AGE
+        return is_known and self._count >= PROOF and self.purse > 0
 
-    def add(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
-        """Enter a round: what all sequences committed together and its real seconds."""
+    def add(self, sequences: int, tokens: int, *, rows: int, forward: float, beside: float, drafted: bool) -> None:
+        """Enter a round: what all sequences committed together, and its real seconds.
+
+        Args:
+            rows: of the target's forward.
+            forward: its seconds, and those of all that the round did `beside` it.
+        """
         self._count += 1
         if drafted:
             self._in_a_row = 0
-            round = _Drafted(sequences, tokens / sequences, seconds)
+            round = _Drafted(sequences, tokens / sequences, rows, forward, beside)
             self._since.append(round)
-            plain = self.plain_seconds(sequences) or seconds
-            self._length += (min(seconds / plain, LONGEST) - self._length) / 8
+            plain = self.plain_seconds(sequences) or forward + beside
+            self._length += (min(round.took(plain), LONGEST) - self._length) / 8
             self.purse = self._after(self.purse, round, plain)
             return
         self._in_a_row += 1
         before = {round.sequences: self.plain_seconds(round.sequences) for round in self._since}
-        self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(seconds)
+        self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(forward + beside)
         self._measured[sequences] = self._count
         if self._in_a_row >= PROOF or self.purse > 0:
             self._settle(before)
@@ -101,17 +115,17 @@ class Guard:
             return
         plain = real = 0.0
         for round in self._since:
-            now = self.plain_seconds(round.sequences) or round.seconds
+            now = self.plain_seconds(round.sequences) or round.forward + round.beside
             reference = (now + (before[round.sequences] or now)) / 2
             self._settled = self._after(self._settled, round, reference)
-            plain, real = plain + round.rounds * reference, real + round.seconds
+            plain, real = plain + round.rounds, real + round.took(reference)
         self.speed = plain / real if real else 1.0
         self.purse = self._settled = max(self._settled, -DISTURBED)
         self._since.clear()
 
     def _after(self, purse: float, round: _Drafted, plain: float) -> float:
         """Return what is in the purse after a round, with plain ones of so many seconds."""
-        took = round.seconds / plain
+        took = round.took(plain)
         return self._filled(purse, max(round.rounds - took, -DISTURBED) + SHARE * min(took, DISTURBED))
 
     def _filled(self, purse: float, rounds: float) -> float:

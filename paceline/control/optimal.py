@@ -127,8 +127,8 @@ class OptimalController:
         count, plain = len(self._sequences), self.guard.plain_seconds(len(self._sequences))
         if self._looks >= LOOKS or not plain or self.guard.purse <= 1:
             return 0
-        reached = self.cost.reach((self.guard.purse - 1) * plain)
-        return next((rows for rows in self.cost.unknown if count < rows <= reached), 0)
+        most = min(self.cost.reach((self.guard.purse - 1) * plain), count * (1 + self._most))
+        return next((rows for rows in self.cost.unknown if count < rows <= most), 0)
 
     def timed(self, rows: int, seconds: float) -> None:
         """Learn what such a forward took; the purse pays for it."""
@@ -161,8 +161,8 @@ class OptimalController:
             return [NOTHING] * count
         clock = self._clock
         # A forward of rows that none had yet may cost what the purse holds, not more.
-        known = self.cost.reach((1 + max(self.guard.purse, 1.0)) * clock.plain)
-        most = min(self._most, max(known // count - 1, 0))
+        reached = self.cost.reach((1 + self.guard.purse) * (self.guard.plain_seconds(count) or clock.plain))
+        most = min(self._most, max(reached // count - 1, 0))
         depths = [min(depth, most) for depth in self._depths()]
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
@@ -349,8 +349,6 @@ class OptimalController:
         is_due = not belief.tried or (belief.is_costly and self._tries[belief.name] > 0)
         return depth, added, is_due and added < UNTRIED * clock.plain
 
-    # ---- after a round
-
     def _settle(self, step: _Step, round: Round) -> None:
         for name, belief in self._beliefs.items():
             spent = round.spent.get(name)
@@ -372,7 +370,8 @@ class OptimalController:
         if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
             self._pay(step, round)
             return  # a source read more than it guessed: this round's seconds say nothing of the next one's
-        self.guard.add(step.sequences, step.tokens, sum(step.seconds), drafted=step.drafted > 0 or bool(round.spent))
+        drafted, beside = step.drafted > 0 or bool(round.spent), drafting + other
+        self.guard.add(step.sequences, step.tokens, rows=round.rows, forward=verifying, beside=beside, drafted=drafted)
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)
         if step.is_open:

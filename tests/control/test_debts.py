@@ -8,6 +8,7 @@ from simulated import PLAIN, Simulated, Source, flat, linear, play_plain
 
 from paceline.control.cost import CostTable
 from paceline.control.debts import BEFORE, COPIED, USUAL, Debts
+from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
 from paceline.types import Load, SamplingParams, Spent, View
 
@@ -84,7 +85,8 @@ def controller_after(tokens, alpha=0.85):
     if tokens:
         Simulated([source], linear(0.05)).play(controller, tokens)
     else:
-        play_plain(controller, [view_of(10)])
+        for _ in range(PROOF):
+            play_plain(controller, [view_of(10)])
     return controller
 
 

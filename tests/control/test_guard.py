@@ -8,6 +8,10 @@ import pytest
 from paceline.control.guard import AGE, DISTURBED, MOST, PROOF, SHARE, START, WIDE, Guard
 
 
+def add(guard, sequences, tokens, seconds, *, drafted, rows=16):
+    guard.add(sequences, tokens, rows=rows * sequences, forward=seconds, beside=0.0, drafted=drafted)
+
+
 def decode(guard, tokens, *, plain=1.0, took=1.5, brought=1, sequences=1, wants=lambda i: True, hiccup=lambda i: 1.0):
     """Return the seconds and the drafting rounds, which take `took` and bring so many tokens, until there are so many.
 
@@ -18,7 +22,7 @@ def decode(guard, tokens, *, plain=1.0, took=1.5, brought=1, sequences=1, wants=
         one, long, many = (value(i) if callable(value) else value for value in (plain, took, brought))
         is_drafted = wants(i) and guard.allows(sequences)
         spent = (long if is_drafted else one) * hiccup(i)
-        guard.add(sequences, sequences * (many if is_drafted else 1), spent, drafted=is_drafted)
+        add(guard, sequences, sequences * (many if is_drafted else 1), spent, drafted=is_drafted)
         done, seconds, drafted = done + (many if is_drafted else 1), seconds + spent, drafted + is_drafted
         i += 1
     return seconds, drafted
@@ -38,10 +42,11 @@ def test_a_loss_that_no_purse_could_hold_is_a_round_in_hundreds():
     assert decode(Guard(), 80, took=20.0)[1] == 1
 
 
-def test_the_first_round_of_all_is_plain():
+def test_the_first_rounds_of_all_are_plain():
     guard = Guard()
-    assert not guard.allows(1)
-    guard.add(1, 1, 1.0, drafted=False)
+    for _ in range(PROOF):
+        assert not guard.allows(1)
+        add(guard, 1, 1, 1.0, drafted=False)
     assert guard.allows(1)
     assert not guard.allows(2), "two sequences are another round"
 
@@ -83,7 +88,7 @@ def test_a_machine_that_becomes_slower_as_a_whole_is_no_loss():
 def test_a_machine_that_becomes_faster_hides_a_loss_until_the_next_reference():
     fast = lambda i: 0.3 if i >= 50 else 1.0  # noqa: E731
     seconds, _ = decode(Guard(), 2000, plain=fast, took=0.6, brought=1)
-    assert seconds <= 50 + 0.3 * 1950 * (1 + SHARE) + 0.3 * (AGE + MOST + WIDE + 5)
+    assert seconds <= 50 + 0.3 * 1950 * (1 + SHARE) + 0.3 * (2 * AGE + MOST + WIDE + 5)
 
 
 def test_verifying_that_becomes_dear_in_mid_reply_is_a_loss_of_the_purse():
@@ -98,6 +103,14 @@ def test_stalls_of_the_machine_alike_in_all_rounds_are_no_loss():
         assert drafted > 0.9 * 1500, seed
     _, drafted = decode(Guard(), 500, took=1.5, brought=2, hiccup=lambda i: 1e6 if i == 20 else 1.0)
     assert drafted > 0.9 * 250, "nor is one that takes for ever"
+
+
+def test_a_stall_in_the_first_short_draft_does_not_end_drafting():
+    guard = Guard()
+    for _ in range(PROOF):
+        add(guard, 1, 1, 1.0, drafted=False)
+    add(guard, 1, 1, 50.0, rows=2, drafted=True)
+    assert guard.purse >= START - 2
 
 
 def test_rounds_in_which_nothing_was_guessed_are_plain_ones():
@@ -116,11 +129,11 @@ def test_a_stopped_draft_is_tried_again_and_goes_on_once_it_gains():
 
 def test_nothing_is_owed_for_ever():
     guard = Guard()
-    guard.add(1, 1, 1.0, drafted=False)
+    add(guard, 1, 1, 1.0, drafted=False)
     for _ in range(50):
-        guard.add(1, 1, 1e9, drafted=True)
+        add(guard, 1, 1, 1e9, drafted=True)
     for _ in range(PROOF):
-        guard.add(1, 1, 1.0, drafted=False)
+        add(guard, 1, 1, 1.0, drafted=False)
     assert guard.is_closed
     assert -DISTURBED <= guard.purse <= 0
 
@@ -131,8 +144,9 @@ def test_nothing_is_owed_for_ever():
 class Predicting(Guard):
     """Trusts a prediction of what drafting rounds take: 1.3 times at most."""
 
-    def add(self, sequences, tokens, seconds, *, drafted):
-        super().add(sequences, tokens, min(seconds, 1.3 * 0.9) if drafted else seconds, drafted=drafted)
+    def add(self, sequences, tokens, *, forward, drafted, **settings):
+        forward = min(forward, 1.3 * 0.9) if drafted else forward
+        super().add(sequences, tokens, forward=forward, drafted=drafted, **settings)
 
 
 class Forgetful(Guard):
@@ -163,8 +177,8 @@ class Generous(Guard):
 class Pooled(Guard):
     """Takes what all sequences committed for one sequence's."""
 
-    def add(self, sequences, tokens, seconds, *, drafted):
-        super().add(sequences, tokens * sequences if drafted else tokens, seconds, drafted=drafted)
+    def add(self, sequences, tokens, *, drafted, **settings):
+        super().add(sequences, tokens * sequences if drafted else tokens, drafted=drafted, **settings)
 
 
 @pytest.mark.parametrize("mutant", [Predicting, Forgetful, Unmeasured, Generous, Pooled])

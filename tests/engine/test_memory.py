@@ -13,6 +13,7 @@ from paceline.control.acceptance import Acceptance, bounded
 from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
+from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import NoDrafter, experience_of
 from paceline.draft.mix import MixDrafter
@@ -271,7 +272,8 @@ def test_a_remembered_source_is_believed_before_its_first_guess():
     other.recall(belief.gained(), TRUSTED)
     view_budgets = []
     for one in (OptimalController(first.cost, ["m"], most=8), second):
-        one.guard.add(1, 1, 0.02, drafted=False)
+        for _ in range(PROOF):
+            one.guard.add(1, 1, rows=1, forward=0.02, beside=0.0, drafted=False)
         for rows, seconds in ((1, 0.02), (16, 0.03)):  # the machine is known; only the source is not
             one.cost.observe(rows, seconds)
         view_budgets.append(one.budgets(views(), Load(1, 0))[0])
