@@ -13,7 +13,7 @@ from typing import Any
 from paceline.config import LLMConfig
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, NoDrafter, lookup
+from paceline.draft.base import Drafter, NoDrafter, forget_texts, lookup
 from paceline.engine.completion import Completion
 from paceline.engine.llm import LLM
 from paceline.engine.loading import load, load_controller, load_drafter, make_verifier
@@ -97,7 +97,8 @@ class Rig:
     """One target, loaded once, and a player for each way and temperature.
 
     Drafters and controllers that learn have a player of their own at each temperature: with one for all, they would
-    have seen a prompt's reply before. Draft models are loaded once for all players.
+    have seen a prompt's reply before. What other prompts left in a drafter's tables is emptied before each, so that
+    every reply is a first one. Draft models are loaded once for all players.
     """
 
     def __init__(self, llm: LLM, pool: Any, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
@@ -117,6 +118,7 @@ class Rig:
     def reply(self, way: Way | None, tokens: list[int], params: SamplingParams) -> Played:
         """Reply to a prompt; `None` decodes without speculation."""
         player = self._plain if way is None else self._players[way, params.temperature]
+        forget_texts(player.drafter)
         engine = self.llm.engine
         parts = replace(engine.parts, drafter=player.drafter, controller=player.controller, verifier=player.verifier)
         with engine.playing(parts):

@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from paceline.control.fixed import FixedController
-from paceline.draft.base import NoDrafter
+from paceline.draft.base import NoDrafter, forget_texts
 from paceline.engine.calibrate import measure_forwards, measure_steps
 from paceline.engine.completion import Completion
 from paceline.engine.llm import LLM
@@ -116,6 +116,7 @@ def examine(
         name, way = ("drafted", parts) if index % 2 == 0 else ("fixed", fixed)
         said: dict[str, tuple[Completion, list[Round]]] = {}
         for which in (("plain", plain), (name, way))[:: 1 if index % 4 < 2 else -1]:
+            forget_texts(parts.drafter)  # gains are those of a text whose like nobody asked for before
             with llm.engine.playing(which[1]):
                 reply = llm.stream(ids, params)
                 rounds = [event.round for event in reply if event.round is not None]

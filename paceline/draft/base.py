@@ -67,6 +67,21 @@ def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[i
 
 
 @runtime_checkable
+class Taught(Protocol):
+    """A drafter with a table that one request fills and the next one guesses from."""
+
+    def forget(self) -> None:
+        """Empty the table; how often guesses are right stays known."""
+
+
+def forget_texts(*drafters: Drafter) -> None:
+    """Let the next request be the first, for those that other requests taught."""
+    for one in drafters:
+        if isinstance(one, Taught):
+            one.forget()
+
+
+@runtime_checkable
 class Weighing(Protocol):
     """A drafter that weighs guesses one by one: those of its sources named here stop where the next does not pay.
 

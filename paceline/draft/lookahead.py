@@ -100,6 +100,10 @@ class LookaheadDrafter:
         """Forget a sequence; its n-grams stay in the pool."""
         self._windows.pop(sequence_id, None)
 
+    def forget(self) -> None:
+        """See `Taught`."""
+        self._pool.clear()
+
     def grams(self, token: int) -> list[Gram]:
         """Return the n-grams kept that begin with a token, the latest first."""
         return list(self._pool.get(token, []))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft, experience_of, named, unread_by, weighing
+from paceline.draft.base import Drafter, empty_draft, experience_of, forget_texts, named, unread_by, weighing
 from paceline.draft.check import check
 from paceline.draft.grow import merge, prune, rivals
 from paceline.draft.prospects import best_pace, pays, prospects
@@ -108,6 +108,10 @@ class MixDrafter:
         self._proposed.pop(sequence_id, None)
         for member in self.members:
             member.release(sequence_id)
+
+    def forget(self) -> None:
+        """See `Taught`."""
+        forget_texts(*self.members)
 
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
         """Let one member propose for the sequences it is asked for; the others it only hears of."""

@@ -72,6 +72,10 @@ class RecycleDrafter:
         """Forget a sequence; what it left in the table stays."""
         self._proposed.pop(sequence_id, None)
 
+    def forget(self) -> None:
+        """See `Taught`."""
+        self._successors.fill(-1)
+
     def successors(self, token: int) -> Ints:
         """Return int32 [KEPT]: what was likely after a token when it was last verified, best first; -1 is nothing."""
         row: Ints = self._successors[token]

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, experience_of, named, register
+from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named, register
 from paceline.draft.chance import draw_guess
 from paceline.draft.frequent import outputs_for
 from paceline.draft.ngram import NgramDrafter
@@ -111,6 +111,10 @@ class StagedDrafter:
         self.reader.release(sequence_id)
         self.inner.release(sequence_id)
         self._seen.pop(sequence_id, None)
+
+    def forget(self) -> None:
+        """See `Taught`."""
+        forget_texts(self.inner)
 
     def _text(self, view: View, guesses: list[int]) -> View:
         """Return what the inner drafter is to go on from; what it read and is no beginning of that, it forgets."""
