@@ -74,10 +74,8 @@ class ReadProbe {
   template <class Run>
   void each_part(Run&& run) {
     const int parts = static_cast<int>(memory_.size() / kPart);
-    pool_->parallel([&](int thread) {
-      pool_->share(thread, parts, 1, [&](int begin, int end) {
-        for (int part = begin; part < end; ++part) run(memory_.data() + static_cast<size_t>(part) * kPart);
-      });
+    pool_->share(parts, 1, [&](int begin, int end) {
+      for (int part = begin; part < end; ++part) run(memory_.data() + static_cast<size_t>(part) * kPart);
     });
   }
 
@@ -133,7 +131,7 @@ double dot_rate(Pool& pool, double seconds) {
   if (!dots) return 0;
   std::atomic<int64_t> done{0};
   const Clock::time_point start = Clock::now();
-  pool.parallel([&](int) {
+  pool.share(pool.threads(), 1, [&](int, int) {  // a run that another thread takes over comes too late to count
     while (since(start) < seconds) done.fetch_add(dots(), std::memory_order_relaxed);
   });
   return static_cast<double>(done.load()) / since(start);

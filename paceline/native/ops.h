@@ -66,14 +66,11 @@ struct QuantizeOp final : Op {
 };
 
 // Tiles of 16 outputs are the tasks, each for all rows, so a weight is read once per forward.
-// Touch 1 KiB of a tile's memory per call, up to as much as the second level of cache keeps beside everything else.
-inline bool fetch_tile(const Weight& weight, int tile, int i) {
-  constexpr int kPiece = 1024, kMost = 192 * 1024;
-  const size_t at = static_cast<size_t>(tile) * weight.view().tile_stride + static_cast<size_t>(i) * kPiece;
-  if (i * kPiece >= kMost || at + kPiece > weight.nbytes()) return false;
-  for (int line = 0; line < kPiece; line += 64)
-    __builtin_prefetch(weight.data() + at + static_cast<size_t>(line), 0, 2);
-  return true;
+// What is fetched ahead from a tile on is as much as the second level of cache keeps beside everything else.
+inline Ahead from_tile(const Weight& weight, int tile) {
+  constexpr size_t kMost = 192 * 1024;
+  const size_t at = static_cast<size_t>(tile) * weight.view().tile_stride;
+  return {weight.data() + at, nullptr, std::min(kMost, weight.nbytes() - at)};
 }
 
 inline int tile_grain(int tiles, int threads) { return std::clamp(tiles / (threads * 8), 1, 32); }
@@ -100,12 +97,12 @@ struct LinearOp final : Op {
     return parts[0].out->has_peaks ? (grain + kTilesPerBlock - 1) / kTilesPerBlock * kTilesPerBlock : grain;
   }
   bool is_heavy() const override { return true; }
-  bool fetch(const Context&, int begin, int i) const override {
+  Ahead ahead(int begin) const override {
     for (const Part& part : parts) {
-      if (begin < part.weight.tiles()) return fetch_tile(part.weight, begin, i);
+      if (begin < part.weight.tiles()) return from_tile(part.weight, begin);
       begin -= part.weight.tiles();
     }
-    return false;
+    return {};
   }
   void run(Context& c, int begin, int end, int) override {
     int first = 0;
@@ -139,8 +136,10 @@ struct GatedOp final : Op {
   int tasks(const Context& c) const override { return c.batch.rows(x->rows) == 0 ? 0 : gate.tiles(); }
   int grain(const Context& c, int threads) const override { return tile_grain(tasks(c), threads); }
   bool is_heavy() const override { return true; }
-  bool fetch(const Context&, int begin, int i) const override {
-    return begin < gate.tiles() && fetch_tile(i % 2 ? up : gate, begin, i / 2);
+  Ahead ahead(int begin) const override {
+    if (begin >= gate.tiles()) return {};
+    const Ahead one = from_tile(gate, begin), other = from_tile(up, begin);
+    return {one.first, other.first, std::min(one.bytes, other.bytes)};
   }
   void run(Context& c, int begin, int end, int) override {
     const QuantView quant = x->quant();

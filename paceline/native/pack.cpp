@@ -269,20 +269,18 @@ Weight pack(const uint8_t* src, size_t bytes, int ggml_type, int64_t rows, int64
   }
   Weight weight(wanted, static_cast<int>(rows), static_cast<int>(cols));
   const size_t stride = row_bytes(ggml_type, static_cast<size_t>(cols));
-  pool.parallel([&](int thread) {
-    pool.share(thread, weight.tiles(), 2, [&](int begin, int end) {
-      for (int t = begin; t < end; ++t) {
-        const int first = t * kTile, n = weight.rows() - first < kTile ? weight.rows() - first : kTile;
-        const Rows tile_rows{src + static_cast<size_t>(first) * stride, stride, n, weight.cols()};
-        if (native.packer) {
-          native.packer(tile_rows, weight.tile(t));
-        } else if (wanted == Kind::W4S) {
-          tile_w4s(tile_rows, ggml_type, weight.tile(t));
-        } else {
-          tile_converted(tile_rows, ggml_type, wanted, weight.tile(t));
-        }
+  pool.share(weight.tiles(), 2, [&](int begin, int end) {
+    for (int t = begin; t < end; ++t) {
+      const int first = t * kTile, n = weight.rows() - first < kTile ? weight.rows() - first : kTile;
+      const Rows tile_rows{src + static_cast<size_t>(first) * stride, stride, n, weight.cols()};
+      if (native.packer) {
+        native.packer(tile_rows, weight.tile(t));
+      } else if (wanted == Kind::W4S) {
+        tile_w4s(tile_rows, ggml_type, weight.tile(t));
+      } else {
+        tile_converted(tile_rows, ggml_type, wanted, weight.tile(t));
       }
-    });
+    }
   });
   return weight;
 }

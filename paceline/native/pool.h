@@ -1,17 +1,53 @@
-// A few threads that share numbered tasks, with barriers cheap enough to sit between the ops of a forward pass.
+// A few threads that share the numbered tasks of a job's phases, cheap enough to sit between the ops of a forward.
 //
-// Tasks are handed out from one atomic counter, so that a core taken away by a neighbour slows a forward by its own
-// share only. Waiting spins briefly, then yields, then sleeps: a thread that cannot run must not keep others from it.
+// A phase is over when its tasks are done, not when the threads have arrived: a thread that is off its core and holds
+// no task delays nobody, and a thread that comes late joins wherever the job stands. Tasks are claimed in runs. Claims
+// need no lock and no memory of the job: the ticket holds the phase's number, how many runs it has and the next one to
+// take, so a straggler can only find a run of the phase that is open, or none. An unfinished claim keeps its phase open
+// and the job alive; without one a thread touches nothing that belongs to a job.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "governor.h"
+#include "wait.h"
+
 namespace paceline {
+
+struct Phase {
+  int tasks, grain;  // tasks > 0; a run is `grain` of them, the last one fewer
+};
+
+// Memory that a thread will read in a later phase. It is only ever prefetched, so it may be gone by then.
+struct Ahead {
+  const uint8_t *first = nullptr, *second = nullptr;  // second may be absent
+  size_t bytes = 0;                                   // of each
+};
+
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void run(int phase, int begin, int end, int thread) = 0;
+  // What `thread` shall fetch when it has nothing left to do in this phase; its first run of a phase is run `thread`.
+  virtual Ahead ahead(int phase, int thread) const {
+    (void)phase, (void)thread;
+    return {};
+  }
+  virtual void finished(int phase) { (void)phase; }  // called by one thread, before the next phase begins
+};
+
+// Thread seconds within jobs: from the start to the end of each thread's part, and of these, ready to run but off core.
+struct Contention {
+  double wall = 0, lost = 0;
+};
 
 class Pool {
  public:
@@ -21,53 +57,67 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return threads_; }
+  int active() const { return active_.load(std::memory_order_relaxed); }  // used by the latest job
 
-  // Run body(thread) once on every thread and wait; callers take turns. Inside it all threads must make the same calls
-  // of `share`.
-  void parallel(const std::function<void(int)>& body);
+  // Run all phases, one after the other, on as many threads as pay; callers take turns. `kind` is the same for jobs
+  // that take the same time. What a run throws is thrown here, after the job.
+  void run(Work& work, const std::vector<Phase>& phases, uint64_t kind);
 
-  // Inside `parallel`: hand out [0, tasks) in runs of `grain`, call run(begin, end) for each, then meet at a barrier.
-  // A thread's first run is fixed, run number `thread`, so that it can be prepared for. Who waits at the barrier calls
-  // idle(i) for i = 0, 1, … while that returns true.
-  template <class Run, class Idle>
-  void share(int thread, int tasks, int grain, Run&& run, Idle&& idle) {
-    if (threads_ == 1) {
-      if (tasks > 0) run(0, tasks);
-      return;
-    }
-    const unsigned phase = phase_.load(std::memory_order_acquire);
-    std::atomic<int>& next = next_[phase & 1];
-    int begin = thread * grain;
-    while (begin < tasks) {
-      run(begin, begin + grain < tasks ? begin + grain : tasks);
-      begin = threads_ * grain + next.fetch_add(grain, std::memory_order_relaxed);
-    }
-    if (arrive(phase)) return;
-    for (int i = 0; phase_.load(std::memory_order_acquire) == phase && idle(i); ++i) {
-    }
-    wait(phase);
-  }
-  template <class Run>
-  void share(int thread, int tasks, int grain, Run&& run) {
-    share(thread, tasks, grain, run, [](int) { return false; });
-  }
+  // Call run(begin, end) for runs of [0, tasks), on all threads whether that pays or not.
+  void share(int tasks, int grain, const std::function<void(int, int)>& run);
+
+  Contention contention();  // since the last question
+
+  // For tests: use `threads` threads from now on (0: as many as pay); delay threads at random where order matters.
+  void hold(int threads) { held_.store(threads < threads_ ? threads : threads_); }
+  void jitter(int microseconds) { jitter_.store(microseconds); }
 
  private:
-  bool arrive(unsigned phase);  // true for the last, who opens the next phase
-  void wait(unsigned phase);
-  void work(int thread, unsigned seen);
-  void start();
+  struct alignas(64) Slot {
+    Word first{0};  // the last phase whose run of the thread's own number has been claimed
+    alignas(64) std::atomic<int64_t> wall{0}, lost{0};  // nanoseconds; written by the thread alone
+    int64_t slept = 0;                                  // of its current part
+  };
 
-  int threads_;
+  void start();
+  void work(int thread, uint32_t seen);
+  void use(int threads);
+  void play(Work& work, const std::vector<Phase>& phases, int threads);
+  uint32_t follow(int thread);
+  bool claim_first(int run, uint32_t& epoch);
+  int take(int thread, uint32_t& epoch);
+  int take_left(int thread, uint32_t& epoch);
+  void execute(int run, int thread);
+  void finish(uint32_t epoch, int count);
+  void open(uint32_t epoch, int index);
+  void rest(Slot& slot, uint32_t seen, int64_t spinning);
+  void disturb(int thread) const;
+  Contention total() const;
+
+  const int threads_;
   std::vector<std::unique_ptr<std::thread>> workers_;
-  const std::function<void(int)>* body_ = nullptr;
-  alignas(64) std::atomic<unsigned> job_{0};
-  alignas(64) std::atomic<int> busy_{0};
-  alignas(64) std::atomic<unsigned> phase_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> next_[2] = {0, 0};
-  std::atomic<bool> stop_{false};
+  std::unique_ptr<Slot[]> slots_;
+
+  // Written when a phase opens; the fields before `epoch_` may be read by who holds a claim of the phase.
+  alignas(64) Work* work_ = nullptr;
+  const std::vector<Phase>* phases_ = nullptr;
+  int index_ = 0, runs_ = 0;
+  Phase phase_{0, 1};
+  Word epoch_{1};  // number of the phase, over all jobs; follows the ticket's, for waiting
+  alignas(64) std::atomic<uint64_t> ticket_{uint64_t{1} << 32};  // epoch, runs (0 between jobs), next run
+  alignas(64) std::atomic<int> done_{0};                         // finished runs of the phase
+  alignas(64) std::atomic<int> sleepers_{0};                     // on epoch_
+  std::atomic<int> parked_{0};                                   // on raised_
+  Word raised_{1};                                               // how often more threads have been called for
+  std::atomic<int> active_, held_{0}, jitter_{0};
+  std::atomic<bool> stop_{false}, failed_{false};
+  std::atomic<int64_t> spin_, started_{0};  // nanoseconds: of a wait, and when the job began
+  std::exception_ptr failure_;
+
   std::mutex turn_;
+  Governor governor_;
+  Contention seen_, asked_;  // totals after the last job, and at the last question
+  std::mutex asking_;
   unsigned forks_;  // how often the process had been forked when the threads were started
 };
 

@@ -291,6 +291,33 @@ void Program::check_store(const KVStore& store) const {
         throw std::invalid_argument("the cache was made for another model");
 }
 
+// One run, as the pool sees it.
+class Program::Pass final : public Work {
+ public:
+  explicit Pass(Program& program) : program_(program) {}
+
+  void run(int phase, int begin, int end, int thread) override { op(phase).run(program_.context_, begin, end, thread); }
+
+  Ahead ahead(int phase, int thread) const override {
+    const Op* next = program_.heavy_after_[program_.op_of_[static_cast<size_t>(phase)]];
+    return next ? next->ahead(thread * next->grain(program_.context_, program_.pool_->threads())) : Ahead{};
+  }
+
+  void finished(int phase) override {
+    if (!program_.profiling_) return;
+    const auto now = std::chrono::steady_clock::now();
+    program_.seconds_[program_.op_of_[static_cast<size_t>(phase)]] +=
+        std::chrono::duration<double>(now - before_).count();
+    before_ = now;
+  }
+
+ private:
+  Op& op(int phase) const { return *program_.ops_[program_.op_of_[static_cast<size_t>(phase)]]; }
+
+  Program& program_;
+  std::chrono::steady_clock::time_point before_ = std::chrono::steady_clock::now();
+};
+
 void Program::run(const Batch& batch, const std::vector<int>& taps, int vocab) {
   const std::lock_guard<std::mutex> mine(turn_);
   check(batch, vocab);
@@ -301,25 +328,21 @@ void Program::run(const Batch& batch, const std::vector<int>& taps, int vocab) {
     heavy_after_.assign(ops_.size(), nullptr);
     for (size_t i = ops_.size(); i-- > 1;) heavy_after_[i - 1] = ops_[i]->is_heavy() ? ops_[i].get() : heavy_after_[i];
   }
-  pool_->parallel([&](int thread) {
-    auto before = std::chrono::steady_clock::now();
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      Op& op = *ops_[i];
-      const int tasks = op.tasks(context_);
-      if (tasks == 0) continue;  // the same for every thread
-      const Op* next = heavy_after_[i];
-      const int ahead = next ? thread * next->grain(context_, pool_->threads()) : 0;
-      pool_->share(
-          thread, tasks, op.grain(context_, pool_->threads()),
-          [&](int begin, int end) { op.run(context_, begin, end, thread); },
-          [&](int part) { return next && next->fetch(context_, ahead, part); });
-      if (profiling_ && thread == 0) {
-        const auto now = std::chrono::steady_clock::now();
-        seconds_[i] += std::chrono::duration<double>(now - before).count();
-        before = now;
-      }
-    }
-  });
+  plan();
+  Pass pass(*this);
+  pool_->run(pass, phases_, reinterpret_cast<uintptr_t>(this) ^ static_cast<uint64_t>(batch.flat) << 48);
+}
+
+// What the pool needs of a run before it begins, so that a thread that comes late need not ask.
+void Program::plan() {
+  phases_.clear();
+  op_of_.clear();
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const int tasks = ops_[i]->tasks(context_);
+    if (tasks == 0) continue;
+    phases_.push_back({tasks, ops_[i]->grain(context_, pool_->threads())});
+    op_of_.push_back(i);
+  }
 }
 
 std::vector<std::pair<std::string, double>> Program::profile() const {

@@ -85,10 +85,10 @@ class Op {
     return 1;
   }
   virtual void run(Context&, int begin, int end, int thread) = 0;
-  // Fetch part i of the memory that task `begin` will read, for a thread with nothing else to do; false after the last.
-  virtual bool fetch(const Context&, int begin, int i) const {
-    (void)begin, (void)i;
-    return false;
+  // The memory that task `begin` will read, for a thread with nothing else to do.
+  virtual Ahead ahead(int begin) const {
+    (void)begin;
+    return {};
   }
   virtual bool is_heavy() const { return false; }  // reads weights: worth fetching ahead for
 };
@@ -139,9 +139,12 @@ class Program {
   const Kernels& kernels() const { return *context_.kernels; }
 
  private:
+  class Pass;
+
   void need_quantized(int x);
   void check_store(const KVStore& store) const;
   void prepare(const Batch& batch, const std::vector<int>& taps);
+  void plan();
   void push(std::unique_ptr<Op> op, int writes);
 
   std::shared_ptr<Pool> pool_;
@@ -152,6 +155,8 @@ class Program {
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<std::pair<int, int>> taps_;
   std::vector<const Op*> heavy_after_;  // per op, the next that reads weights
+  std::vector<Phase> phases_;           // of this run, one per op that has tasks
+  std::vector<size_t> op_of_;           // per phase
   std::vector<double> seconds_;
   bool profiling_ = false;
   std::mutex turn_;  // one run at a time: buffers and context are the program's
