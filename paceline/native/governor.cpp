@@ -9,7 +9,8 @@ namespace {
 constexpr double kMuch = 0.010;  // seconds lost that mean contention: two or three slices of a scheduler
 constexpr double kLeak = 0.1;    // forgiven per second of forwards: rare interruptions are not worth a thread
 constexpr double kSoon = 0.25;   // seconds until the first trial; doubled by each that fails
-constexpr double kLong = 3;      // seconds between trials at most, hence until all threads are back
+constexpr double kLong = 3;      // seconds between trials at most, thus until all threads are back
+constexpr double kCost = 0.03;   // of all time, what failing trials may cost: a dear one is repeated later
 constexpr double kFresh = 4;     // seconds for which the times of fewer threads are believed
 constexpr double kDear = 0.04;   // seconds that a trial may cost before it has been judged
 constexpr int kEnough = 3;       // forwards that a judgement takes
@@ -70,7 +71,7 @@ void Governor::judge(uint64_t kind, double seconds, double now) {
   }
   const bool is_slower = scored_ >= kEnough ? spent_ > expected_ : spent_ - expected_ > kDear || unknown_ >= kEnough;
   if (debt_ >= kMuch && is_slower) {
-    wait_ = std::min(2 * wait_, kLong);
+    wait_ = std::max(std::min(2 * wait_, kLong), std::min((spent_ - expected_) / kCost, 3 * kLong));
     next_ = now + wait_;
     go(low_, low_, now);
   } else if (now - since_ > (debt_ == 0 ? kSoon : kFresh)) {

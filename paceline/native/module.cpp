@@ -17,6 +17,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace paceline {
+void bind_pool(nb::module_& m);
 void bind_weight(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_measure(nb::module_& m);
@@ -146,19 +147,6 @@ void bind_program(nb::module_& m) {
 
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // a thread that is ended with the process keeps what it had, which is nobody's fault
-  nb::class_<Pool>(m, "Pool")
-      .def(nb::init<int>(), "threads"_a)
-      .def_prop_ro("threads", &Pool::threads, "the most that are used")
-      .def_prop_ro("active", &Pool::active, "how many the latest job used")
-      .def(
-          "contention",
-          [](Pool& pool) {
-            const Contention seen = pool.contention();
-            return std::pair(seen.wall, seen.lost);
-          },
-          "(wall, lost): thread seconds within jobs since the last call, and of these, ready to run but off core")
-      .def("hold", &Pool::hold, "threads"_a, "use this many; 0 as many as pay")
-      .def("jitter", &Pool::jitter, "microseconds"_a, "delay threads at random where order matters; for tests");
   nb::class_<KVStore>(m, "KVStore")
       .def(nb::init<int, int, int, int>(), "layers"_a, "kv_heads"_a, "head_dim"_a, "pages"_a)
       .def_prop_ro("pages", &KVStore::pages)
@@ -200,6 +188,7 @@ NB_MODULE(_native, m) {
     for (const Kernels* kernels : available_kernels()) names.emplace_back(kernels->name);
     return names;
   });
+  bind_pool(m);
   bind_weight(m);
   bind_sampling(m);
   bind_measure(m);
