@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -30,6 +31,17 @@ def play(pool, phases, call=lambda *_: None):
 
 def each_once(phases):
     return Counter((phase, task) for phase, (tasks, _) in enumerate(phases) for task in range(tasks))
+
+
+def wait_for_threads(pool, count):
+    """Return once `count` threads have taken part in one job."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        seen = set()
+        pool.run([(4 * count, 1)], lambda phase, begin, end, thread, seen=seen: (seen.add(thread), time.sleep(0.002)))
+        if len(seen) == count:
+            return
+    pytest.fail(f"of {count} threads only {seen} come")
 
 
 def random_phases(random):
@@ -101,7 +113,17 @@ def test_pools_end_whatever_their_threads_are_doing():
         gc.collect()
 
 
+def test_threads_that_were_not_needed_come_back():
+    pool = native().Pool(3)
+    for held in (1, 2, 1, 3, 2):
+        pool.hold(held)
+        wait_for_threads(pool, held)
+        assert pool.active == held
+        time.sleep(0.01)  # for the others to fall asleep
+
+
 def forked(pool, queue):
+    wait_for_threads(pool, 3)
     queue.put(play(pool, [(20, 1)] * 4) == each_once([(20, 1)] * 4))
 
 
@@ -112,7 +134,7 @@ def test_a_forked_child_has_threads_of_its_own(held):
     pool, queue = native().Pool(3), context.SimpleQueue()
     pool.hold(held)
     play(pool, [(20, 1)] * 4)
-    pool.hold(0)
+    pool.hold(3)
     child = context.Process(target=forked, args=(pool, queue))
     child.start()
     child.join(20)
