@@ -214,7 +214,10 @@ uint32_t Pool::follow(int thread) {
     fetch(kGracePieces * kPiece);
     if (at > 0 ? is_past(epoch_, epoch) : spin(epoch_, epoch, kGrace)) continue;
     const int left = take_left(thread, epoch);
-    if (left > 0) finish(epoch, left);
+    if (left > 0) {
+      finish(epoch, left);
+      continue;  // the phase may be a new one, with more to take
+    }
     fetch(ahead.bytes);
     rest(slot, epoch, spin_.load(std::memory_order_relaxed));
   }
