@@ -48,9 +48,9 @@ Draft = Annotated[
     str,
     typer.Option(
         help="Who guesses: auto (a mix of all that is there), off, ngram or suffix (look the text up in itself; "
-        "suffix:FILE in earlier replies too, which it keeps there), recycle and lookahead (both learn from every request "
-        "of the loaded model), predicted (see --prediction); "
-        "a smaller model, named like --model; staged:SRC; self (the target at 4 bits, if it has more), self:q8, self:N "
+        "suffix:FILE in earlier replies too, which it keeps there), recycle and lookahead (both learn from all "
+        "requests of the loaded model), predicted (see --prediction); a smaller model, named like --model; "
+        "staged:SRC; self (the target at 4 bits, if it has more), self:q8, self:N "
         "(its first N layers); ensemble:A+B, branches:A+B; best_of:SRC (lossy); several with commas between.",
         metavar="SRC",
         rich_help_panel=_DRAFT,
