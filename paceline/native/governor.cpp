@@ -7,6 +7,7 @@ namespace paceline {
 namespace {
 
 constexpr double kMuch = 0.010;  // seconds lost that mean contention: two or three slices of a scheduler
+constexpr double kOnce = 0.006;  // counted of one forward: a single long interruption is no contention
 constexpr double kLeak = 0.1;    // forgiven per second of forwards: rare interruptions are not worth a thread
 constexpr double kSoon = 0.25;   // seconds until the first trial; doubled by each that fails
 constexpr double kLong = 3;      // seconds between trials at most, thus until all threads are back
@@ -32,7 +33,7 @@ void Governor::go(int low, int active, double now) {
 
 void Governor::saw(uint64_t kind, int threads, double seconds, double lost, double now) {
   if (most_ == 1 || threads != active_) return;
-  debt_ = std::clamp(debt_ + lost - kLeak * seconds, 0.0, 2 * kMuch);
+  debt_ = std::clamp(debt_ + std::min(lost - kLeak * seconds, kOnce), 0.0, 2 * kMuch);
   share_ += 0.3 * (lost / std::max(seconds, 1e-9) - share_);
   if (active_ > low_) return judge(kind, seconds, now);
   learn(kind, seconds);
@@ -69,8 +70,9 @@ void Governor::judge(uint64_t kind, double seconds, double now) {
     spent_ /= 2;
     expected_ /= 2;
   }
-  const bool is_slower = scored_ >= kEnough ? spent_ > expected_ : spent_ - expected_ > kDear || unknown_ >= kEnough;
-  if (debt_ >= kMuch && is_slower) {
+  const bool is_dear = scored_ < kEnough && spent_ - expected_ > kDear;
+  const bool is_slower = scored_ >= kEnough ? spent_ > expected_ : unknown_ >= kEnough;
+  if ((is_dear && debt_ > 0) || (is_slower && debt_ >= kMuch)) {
     wait_ = std::max(std::min(2 * wait_, kLong), std::min((spent_ - expected_) / kCost, 3 * kLong));
     next_ = now + wait_;
     go(low_, low_, now);

@@ -41,9 +41,9 @@ def test_a_quiet_machine_keeps_all_threads():
 
 def test_rare_interruptions_cost_no_thread():
     machine = Machine(2, QUIET.get)
-    for _ in range(100):
+    for lost in (0.004, 0.03) * 50:
         machine.run(0.1)
-        machine.governor.saw(0, 2, 0.010, 0.004, machine.now)
+        machine.governor.saw(0, 2, 0.006 + lost, lost, machine.now)
     assert machine.governor.threads == 2
     assert machine.run(1)[1].keys() == {2}
 
