@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+KINDS = ("fresh", "poisoned", "busy", "load")
 BUSY = 14  # loops beside which the calibration of `busy` is made
 WORKLOADS = ("code", "chat", "math", "edit")
 
@@ -37,14 +38,14 @@ def main() -> None:
         models = Path(os.environ.get("PACELINE_HOME", Path.home() / ".cache" / "paceline")) / "models"
         (Path(home) / "models").symlink_to(models)
         os.environ["PACELINE_HOME"] = home
-        for what in options.what or ("fresh", "poisoned", "busy", "load"):
+        for what in options.what or KINDS:
             results[what] = beside_load(options) if what == "load" else after(what, options, Path(home))
     print(json.dumps({"model": options.model, "results": results}))
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["fresh", "poisoned", "busy", "load"])
+    parser.add_argument("what", nargs="*", help="fresh, poisoned, busy, load; all of them if none is named")
     parser.add_argument("--model", default="qwen2.5-coder-1.5b")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
@@ -55,7 +56,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sequences", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--draft", default="auto", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := {*options.what} - {*KINDS}:
+        parser.error(f"one of {', '.join(KINDS)} is wanted, got `{unknown.pop()}`")
+    return options
 
 
 # ---- in a process of its own

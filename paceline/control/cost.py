@@ -45,10 +45,11 @@ PRIOR = 3  # observations of a point from which on its measurement no longer cou
 DISTURBED = 1.3  # times what its neighbours say: more than that is no disturbance but a step
 RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
 STALE = 512  # observations after which half of what it says of its own is forgotten
-SOON = 64  # and all of it, where it was seen so seldom that stalls of the machine may be all there was
-WRONG = math.log(1.5)  # two points that are off by so different factors: what lies between them is not known
+SOON = 32  # and all of it, where it was seen so seldom that stalls of the machine may be all there was
+AGREED = math.log(1.5)  # two points off by factors no more different than that confirm the measurement
+WRONG = math.log(2)  # two points that are off by so different factors: what lies between them is not known
 DRIFT = math.log(1.3)  # from here on reality is another one
-PATIENCE = 256  # observations in a row that must say so
+PATIENCE = 64  # observations in a row that must say so; a passing load is over by then
 
 
 class CostTable:
@@ -119,18 +120,21 @@ class CostTable:
         return GRID[-1]
 
     def reach(self, seconds: float) -> int:
-        """Return how many rows a forward may have that takes no longer than so many seconds, whatever was measured.
+        """Return how many rows a forward may have that takes no longer than so many seconds.
 
-        What rounds had counts as it was seen, and more rows as no dearer by the row.
+        What rounds had counts as it was seen. More rows count as measured where all that was seen agrees with that, and
+        else as no dearer by the row, whatever was measured.
         """
         now, most, worst = self._current(), math.inf, list[float]()
         for value, seen in zip(reversed(now), reversed(self._seen), strict=True):
             most = value if seen else most
             worst.append(most)
+        shifts = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if seen]
+        agrees = bool(shifts) and max(shifts) - min(shifts) < AGREED
         each, reached = math.inf, 1
         for rows, value, bound, seen in zip(self._knots, now, reversed(worst), self._seen, strict=True):
             each = min(each, value / rows) if seen else each
-            if not seen and min(bound, each * rows) > seconds:
+            if not seen and min(bound, value if agrees else each * rows) > seconds:
                 return max(int(seconds / each), reached)
             reached = rows
         return reached

@@ -21,7 +21,7 @@ from paceline.types import LAG, Probabilities, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
 BEFORE, COPIED = 8.0, 6.0  # tokens that are taken to have gone before a new text, and how many of them were copied
-MARGIN = 1.5  # times what reading takes must be saved, for that is certain and the rest of the reply is not
+MARGIN = 1.75  # times what reading takes must be saved, for that is certain and the rest of the reply is not
 MEASURED = 32  # tokens read at once, from which on they tell what reading takes
 ROWS = 8  # of the target's whose seconds say what reading takes before anything was read; 16 says a quarter too little
 

@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from paceline.control.numbers import lower_median
+from paceline.control.pending import Pending
 
 START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
 CAUTIOUS = 2.0  # the same where the calibration is doubtful
@@ -42,6 +43,7 @@ class _Drafted:
     rows: int
     forward: float
     beside: float
+    plain: float  # seconds of a plain round, as they were known then
 
     def took(self, plain: float) -> float:
         """Return how many plain rounds of so many seconds it took."""
@@ -52,20 +54,21 @@ class Guard:
     """Keeps the purse, in plain rounds, with so many of them in it at first."""
 
     def __init__(self, start: float = START) -> None:
-        self._plain: dict[int, deque[float]] = {}  # seconds of plain rounds, by sequences
+        self._forwards: dict[int, deque[float]] = {}  # seconds of forwards without guesses, by sequences
+        self._beside: dict[int, deque[float]] = {}  # and of what plain rounds do beside them
         self._count = 0
         self._measured: dict[int, int] = {}  # the round after which they were, by sequences
         self._settled = start  # the purse without the rounds since, which the next reference settles
         self._since: list[_Drafted] = []
         self.purse = start  # plain rounds that may still be lost, by the reference there is
-        self._in_a_row = PROOF  # plain rounds
+        self.in_a_row = PROOF  # plain rounds
         self._length = 1.0  # plain rounds that a drafting round takes of late
         self.speed = 1.0  # of the rounds settled last, against plain
 
     def plain_seconds(self, sequences: int) -> float | None:
         """Return the real seconds of a plain round of so many sequences; `None` before one was seen."""
-        seen = self._plain.get(sequences)
-        return lower_median(seen) if seen else None
+        forwards, beside = self._forwards.get(sequences), self._beside.get(sequences)
+        return lower_median(forwards) + lower_median(beside) if forwards and beside else None
 
     @property
     def is_closed(self) -> bool:
@@ -77,30 +80,30 @@ class Guard:
         is_known = self._count - self._measured.get(sequences, -AGE) < AGE
         return is_known and self._count >= PROOF and self.purse > 0
 
-    def add(self, sequences: int, tokens: int, *, rows: int, forward: float, beside: float, drafted: bool) -> None:
-        """Enter a round: what all sequences committed together, and its real seconds.
-
-        Args:
-            rows: of the target's forward.
-            forward: its seconds, and those of all that the round did `beside` it.
-        """
+    def add(self, step: Pending, rows: int, *, drafted: bool) -> None:
+        """Enter a round of a forward of so many rows; `drafted` if a drafter was asked in it."""
+        sequences, tokens = step.sequences, step.tokens
+        drafting, forward, other = step.seconds
+        beside, is_plain = drafting + other, rows == sequences
         self._count += 1
+        if is_plain:  # a drafter that had no guess leaves the forward a plain one
+            self._forwards.setdefault(sequences, deque(maxlen=KEPT)).append(forward)
+            self._measured[sequences] = self._count
         if drafted:
-            self._in_a_row = 0
-            round = _Drafted(sequences, tokens / sequences, rows, forward, beside)
-            self._since.append(round)
+            self.in_a_row = 0
             plain = self.plain_seconds(sequences) or forward + beside
+            round = _Drafted(sequences, tokens / sequences, rows, forward, beside, plain)
+            self._since.append(round)
             self._length += (min(round.took(plain), LONGEST) - self._length) / 8
             self.purse = self._after(self.purse, round, plain)
-            return
-        self._in_a_row += 1
-        before = {round.sequences: self.plain_seconds(round.sequences) for round in self._since}
-        self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(forward + beside)
-        self._measured[sequences] = self._count
-        if self._in_a_row >= PROOF or self.purse > 0:
-            self._settle(before)
-        self._settled = self._filled(self._settled, SHARE)
-        self.purse = self._filled(self.purse, SHARE)
+        else:
+            self.in_a_row += 1
+            self._beside.setdefault(sequences, deque(maxlen=KEPT)).append(beside)
+        if is_plain and (self.in_a_row >= PROOF or self.purse > 0):
+            self._settle()
+        if not drafted:
+            self._settled = self._filled(self._settled, SHARE)
+            self.purse = self._filled(self.purse, SHARE)
 
     def spend(self, sequences: int, seconds: float) -> None:
         """Draw what something beside the rounds took."""
@@ -109,14 +112,14 @@ class Guard:
             lost = min(seconds / plain, DISTURBED)
             self._settled, self.purse = self._settled - lost, self.purse - lost
 
-    def _settle(self, before: dict[int, float | None]) -> None:
+    def _settle(self) -> None:
         """Draw up the rounds since the last reference, by the mean of that one and the one now."""
         if not self._since:
             return
         plain = real = 0.0
         for round in self._since:
-            now = self.plain_seconds(round.sequences) or round.forward + round.beside
-            reference = (now + (before[round.sequences] or now)) / 2
+            now = self.plain_seconds(round.sequences) or round.plain
+            reference = (now + round.plain) / 2
             self._settled = self._after(self._settled, round, reference)
             plain, real = plain + round.rounds, real + round.took(reference)
         self.speed = plain / real if real else 1.0

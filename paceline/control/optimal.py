@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from paceline.control.guard import CAUTIOUS, START, Guard
 from paceline.control.leaning import Leanings
 from paceline.control.numbers import median
 from paceline.control.pace import OUTLIER, Pace
+from paceline.control.pending import Pending
 from paceline.control.plan import Clock, best_rate, gains, lengths_of
 from paceline.control.reason import Outlook, explain
 from paceline.types import Budget, Load, Probabilities, Round, View
@@ -38,25 +39,9 @@ TRIES = 2  # guesses, for each text, that a source given up for others may make 
 HOLDS_ON = 4  # rounds for which a decision to draft so much holds
 KNOWN = 32  # guesses put to the test until which a source's next ones are heeded at once
 HEARD = 128  # rounds after which sources that had nothing to guess are asked again
-LOOKS = 6  # forwards timed between rounds, for each table that proves wrong: a reply waits for them
+LOOKS = 4  # forwards timed between rounds, for each table that proves wrong: a reply waits for them
+SAME = 4  # plain rounds in a row from which on every fourth is learnt from: the others say the same
 HOLDS = 16  # rounds for which a decision to draft nothing holds
-
-
-@dataclass(slots=True)
-class _Step:
-    """A round in the making: what its sequences have said so far."""
-
-    sequences: int
-    is_open: bool = False  # somebody may draft
-    depth: int = 0  # and how deep, probes aside
-    probed: str = ""
-    kept: int = 0
-    drafted: int = 0
-    asked: dict[str, int] = field(default_factory=dict)  # by source: sequences that it may guess for
-    guessed: dict[str, int] = field(default_factory=dict)  # and those that it had a guess for
-    tokens: int = 0
-    seen: int = 0
-    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
 
 
 class OptimalController:
@@ -86,8 +71,7 @@ class OptimalController:
         self._beliefs = {name: Belief(name, max(most, 1), step_seconds=known.get(name)) for name in sources}
         self.guard, self._pace, self._allowance = Guard(CAUTIOUS if is_doubtful else START), Pace(), Allowance()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
-        self._leanings = Leanings()
-        self._debts = Debts()
+        self._leanings, self._debts = Leanings(), Debts()
         self._unread: Mapping[str, Sequence[int]] = {}
         self._tries: dict[str, int] = {}  # left for the latest text, by source
         self._heard = set[tuple[int, bool]]()  # sequences, with a prediction or not, that everybody was asked about
@@ -95,7 +79,7 @@ class OptimalController:
         self._turn = 0
         self._wanted = 0.0  # seconds that the next probe would take
         self._looks = 0  # forwards timed since the table was measured
-        self._step = _Step(0)
+        self._step = Pending(0)
         self._clock, self._rate = Clock(0, np.ones(1)), 0.0
         self._sequences: list[int] = []
         self._lengths: dict[str, list[int]] = {}  # by source, how deep it may go for each of them
@@ -122,10 +106,10 @@ class OptimalController:
     def wanted_rows(self) -> int:
         """Return of how many rows a forward should be timed before the next round; 0 for none.
 
-        Rounds have contradicted what was measured, so that nothing is known of rows that none had.
+        Nothing is known of rows that no round had where rounds have contradicted what was measured.
         """
         count, plain = len(self._sequences), self.guard.plain_seconds(len(self._sequences))
-        if self._looks >= LOOKS or not plain or self.guard.purse <= 1:
+        if self._decided or self._looks >= LOOKS or not plain or self.guard.purse <= 1:
             return 0
         most = min(self.cost.reach((self.guard.purse - 1) * plain), count * (1 + self._most))
         return next((rows for rows in self.cost.unknown if count < rows <= most), 0)
@@ -140,8 +124,12 @@ class OptimalController:
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence: rows and steps go to those whose guesses are worth most."""
         count = len(views)
-        self._step = step = _Step(count)
+        self._step = step = Pending(count)
         if not count or not self._most or not self._beliefs:
+            return [NOTHING] * count
+        if (
+            not (is_allowed := self.guard.allows(count)) and self._outlook.clock
+        ):  # a plain round costs no more than that
             return [NOTHING] * count
         texts = {(view.id, view.prediction is not None) for view in views}
         self._unheard += 1
@@ -157,12 +145,10 @@ class OptimalController:
         is_settled = self._is_settled(sequences)
         if not is_settled:
             self._decide(views)
-        if not self.guard.allows(count):
+        if not is_allowed:
             return [NOTHING] * count
         clock = self._clock
-        # A forward of rows that none had yet may cost what the purse holds, not more.
-        reached = self.cost.reach((1 + self.guard.purse) * (self.guard.plain_seconds(count) or clock.plain))
-        most = min(self._most, max(reached // count - 1, 0))
+        most = self._affordable(count)
         depths = [min(depth, most) for depth in self._depths()]
         step.depth = max(depths)
         if is_settled and not step.depth and self._allowance.seconds < self._cheapest:
@@ -178,6 +164,10 @@ class OptimalController:
     def observe(self, sequence_id: int, round: Round) -> None:
         """Learn from a round of one sequence; the last one of a step settles it."""
         step = self._step
+        step.add(round)
+        if not (step.is_open or round.drafted or round.spent):
+            self._debts.observe(sequence_id, round.committed, 0)
+            return self._settle_plain(step, round) if step.seen == step.sequences else None
         free = (name for name, belief in self._beliefs.items() if not belief.is_costly)
         self._debts.observe(sequence_id, round.committed, sum(round.by_source.get(name, (0, 0))[1] for name in free))
         for name, (tested, kept) in round.by_source_depth.items():
@@ -195,12 +185,7 @@ class OptimalController:
         drafted = sum(round.drafted)
         self._leanings.drafted(sequence_id, drafted)
         step.drafted += drafted
-        step.tokens += round.committed
-        step.seen += 1
-        for i, seconds in enumerate((round.draft_seconds, round.verify_seconds, round.other_seconds)):
-            step.seconds[i] += seconds
-        if step.seen == step.sequences:
-            self._settle(step, round)
+        return self._settle(step, round) if step.seen == step.sequences else None
 
     def _hear_all(self) -> None:
         """Let those speak who had nothing to say so far: another text, or the rest of a long one, may be for them."""
@@ -228,6 +213,14 @@ class OptimalController:
             for i, length in enumerate(self._lengths[belief.name]):
                 depths[i] = max(depths[i], length, free if length else 0)
         return depths
+
+    def _affordable(self, count: int) -> int:
+        """Return how deep sequences may go at most: a round of bad luck may lose what the purse holds, not more."""
+        plain, purse = self.guard.plain_seconds(count) or self._clock.plain, self.guard.purse
+        reached = self.cost.reach((1 + purse) * plain)
+        step = max((b.step_seconds for b in self._beliefs.values() if self._is_used(b)), default=0.0)
+        paid = int((self._clock.added(step) <= max(purse, 1.0) * plain).sum()) - 1
+        return max(min(self._most, reached // count - 1, paid), 0)
 
     def _is_used(self, belief: Belief) -> bool:
         return any(self._lengths.get(belief.name, ()))
@@ -349,7 +342,20 @@ class OptimalController:
         is_due = not belief.tried or (belief.is_costly and self._tries[belief.name] > 0)
         return depth, added, is_due and added < UNTRIED * clock.plain
 
-    def _settle(self, step: _Step, round: Round) -> None:
+    def _settle_plain(self, step: Pending, round: Round) -> None:
+        """Learn what a round takes that no drafter was asked in."""
+        for belief in self._beliefs.values():
+            belief.took(None)
+        drafting, verifying, other = step.seconds
+        if not step.is_sound or not step.tokens or round.rows != step.sequences:
+            return
+        self._overhead.append(other + drafting)
+        if self.guard.in_a_row < SAME or not self.guard.in_a_row % SAME:
+            self.cost.observe(round.rows, verifying)
+        self.guard.add(step, round.rows, drafted=False)
+        self._allowance.earn(sum(step.seconds), most=max(MOST * sum(step.seconds), 1.2 * self._wanted))
+
+    def _settle(self, step: Pending, round: Round) -> None:
         for name, belief in self._beliefs.items():
             spent = round.spent.get(name)
             belief.took(spent)
@@ -358,10 +364,7 @@ class OptimalController:
             if step.asked.get(name):
                 belief.had(min(step.guessed.get(name, 0) / step.asked[name], 1.0))
         drafting, verifying, other = step.seconds
-        is_sound = all(math.isfinite(s) and s >= 0 for s in step.seconds) and verifying > 0
-        if is_sound and not step.is_open and step.tokens:
-            self._overhead.append(other + drafting)
-        if not is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
+        if not step.is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
             if step.probed:
                 self._allowance.settle(self._wanted, hit=False)
             return
@@ -370,8 +373,7 @@ class OptimalController:
         if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
             self._pay(step, round)
             return  # a source read more than it guessed: this round's seconds say nothing of the next one's
-        drafted, beside = step.drafted > 0 or bool(round.spent), drafting + other
-        self.guard.add(step.sequences, step.tokens, rows=round.rows, forward=verifying, beside=beside, drafted=drafted)
+        self.guard.add(step, round.rows, drafted=True)
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)
         if step.is_open:
@@ -386,7 +388,7 @@ class OptimalController:
         self._allowance.earn(real, most=max(MOST * plain, 1.2 * self._wanted))
         self._pay(step, round)
 
-    def _pay(self, step: _Step, round: Round) -> None:
+    def _pay(self, step: Pending, round: Round) -> None:
         """Settle what a probe took, reading included, and what it brought."""
         if not step.probed:
             return

@@ -126,12 +126,13 @@ def test_two_stalls_at_a_rare_number_of_rows_are_forgotten():
     assert table.at(8) == pytest.approx(0.034, rel=0.1)
 
 
-def test_reach_is_what_a_forward_may_have_whatever_was_measured():
-    table = CostTable({rows: 1e-9 * seconds for rows, seconds in MEASURED.items()})
+def test_reach_is_what_a_forward_may_have_if_the_table_is_wrong_where_it_was_seen():
+    table = CostTable({rows: (1 if rows == 1 else 25) * seconds for rows, seconds in MEASURED.items()})
     for _ in range(2):
         table.observe(1, 0.02)
-    assert table.reach(0.02 * 5) == 5
-    assert table.reach(0.0) == 1
+        table.observe(2, 0.02)
+    assert table.reach(0.02 * 5) == 9, "at most 10 ms a row"
+    assert table.reach(0.0) == 2, "what was seen is known; prices weigh it"
     for _ in range(2):
         table.observe(4, 0.025)
     assert table.reach(0.02 * 5) == 16, "at most 6.25 ms a row"
@@ -139,6 +140,10 @@ def test_reach_is_what_a_forward_may_have_whatever_was_measured():
         table.observe(16, 0.05)
     assert table.reach(0.02 * 5) == 32
     assert table.reach(0.03) == 4, "five may take as long as sixteen"
+    true = CostTable(MEASURED)
+    for rows in (1, 1, 2, 2):
+        true.observe(rows, 1.5 * MEASURED[rows])
+    assert true.reach(1.5 * 0.05) == 16, "as measured, where what was seen agrees"
 
 
 def test_rows_are_unknown_once_those_that_were_seen_contradict_what_was_measured():

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from paceline.control.guard import AGE, DISTURBED, MOST, PROOF, SHARE, START, WIDE, Guard
+from paceline.control.pending import Pending
 
 
 def add(guard, sequences, tokens, seconds, *, drafted, rows=16):
-    guard.add(sequences, tokens, rows=rows * sequences, forward=seconds, beside=0.0, drafted=drafted)
+    rows = rows * sequences if drafted else sequences
+    guard.add(Pending(sequences, tokens=tokens, seconds=[0.0, seconds, 0.0]), rows, drafted=drafted)
 
 
 def decode(guard, tokens, *, plain=1.0, took=1.5, brought=1, sequences=1, wants=lambda i: True, hiccup=lambda i: 1.0):
@@ -144,15 +146,16 @@ def test_nothing_is_owed_for_ever():
 class Predicting(Guard):
     """Trusts a prediction of what drafting rounds take: 1.3 times at most."""
 
-    def add(self, sequences, tokens, *, forward, drafted, **settings):
-        forward = min(forward, 1.3 * 0.9) if drafted else forward
-        super().add(sequences, tokens, forward=forward, drafted=drafted, **settings)
+    def add(self, step, rows, *, drafted):
+        drafting, forward, other = step.seconds
+        step.seconds = [drafting, min(forward, 1.3 * 0.9) if drafted else forward, other]
+        super().add(step, rows, drafted=drafted)
 
 
 class Forgetful(Guard):
     """Settles nothing."""
 
-    def _settle(self, before):
+    def _settle(self):
         self._since.clear()
         self.purse = START
 
@@ -177,8 +180,9 @@ class Generous(Guard):
 class Pooled(Guard):
     """Takes what all sequences committed for one sequence's."""
 
-    def add(self, sequences, tokens, *, drafted, **settings):
-        super().add(sequences, tokens * sequences if drafted else tokens, drafted=drafted, **settings)
+    def add(self, step, rows, *, drafted):
+        step.tokens *= step.sequences if drafted else 1
+        super().add(step, rows, drafted=drafted)
 
 
 @pytest.mark.parametrize("mutant", [Predicting, Forgetful, Unmeasured, Generous, Pooled])

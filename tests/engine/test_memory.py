@@ -15,6 +15,7 @@ from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
+from paceline.control.pending import Pending
 from paceline.draft.base import NoDrafter, experience_of
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
@@ -273,7 +274,7 @@ def test_a_remembered_source_is_believed_before_its_first_guess():
     view_budgets = []
     for one in (OptimalController(first.cost, ["m"], most=8), second):
         for _ in range(PROOF):
-            one.guard.add(1, 1, rows=1, forward=0.02, beside=0.0, drafted=False)
+            one.guard.add(Pending(1, tokens=1, seconds=[0.0, 0.02, 0.0]), 1, drafted=False)
         for rows, seconds in ((1, 0.02), (16, 0.03)):  # the machine is known; only the source is not
             one.cost.observe(rows, seconds)
         view_budgets.append(one.budgets(views(), Load(1, 0))[0])
