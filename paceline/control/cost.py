@@ -49,7 +49,7 @@ SOON = 32  # and all of it, where it was seen so seldom that stalls of the machi
 AGREED = math.log(1.5)  # two points off by factors no more different than that confirm the measurement
 WRONG = math.log(2)  # two points that are off by so different factors: what lies between them is not known
 DRIFT = math.log(1.3)  # from here on reality is another one
-PATIENCE = 64  # observations in a row that must say so; a passing load is over by then
+PATIENCE = 128  # observations in a row that must say so
 
 
 class CostTable:

@@ -27,8 +27,8 @@ DISTURBED = 4.0  # plain rounds that one round may lose, or all may owe: a stall
 STEEP = 1.5  # plain rounds that each of a forward's rows may cost at most: what takes longer is a stall
 LONGEST = 8.0  # plain rounds that a drafting round is taken for at most
 KEPT = 3  # plain rounds that the reference is the median of
-AGE = 128  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
-PROOF = 2  # plain rounds that must agree at first, and in a row before the purse counts as empty: one may be a stall
+AGE = 160  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
+PROOF = 2  # plain rounds in a row from which on they are a reference: one may be a stall, or behind a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Guard:
     """Keeps the purse, in plain rounds, with so many of them in it at first."""
 
     def __init__(self, start: float = START) -> None:
-        self._forwards: dict[int, deque[float]] = {}  # seconds of forwards without guesses, by sequences
-        self._beside: dict[int, deque[float]] = {}  # and of what plain rounds do beside them
+        self._plain: dict[int, deque[float]] = {}  # seconds of plain rounds behind plain ones, by sequences
+        self._silent: dict[int, deque[float]] = {}  # and of forwards of rounds in which drafters had no guess
         self._count = 0
         self._measured: dict[int, int] = {}  # the round after which they were, by sequences
         self._settled = start  # the purse without the rounds since, which the next reference settles
@@ -67,8 +67,11 @@ class Guard:
 
     def plain_seconds(self, sequences: int) -> float | None:
         """Return the real seconds of a plain round of so many sequences; `None` before one was seen."""
-        forwards, beside = self._forwards.get(sequences), self._beside.get(sequences)
-        return lower_median(forwards) + lower_median(beside) if forwards and beside else None
+        plain, silent = self._plain.get(sequences), self._silent.get(sequences)
+        if not plain:
+            return None
+        # Behind a round that drafted a forward takes longer, so that silent ones tell of a faster machine only.
+        return min(lower_median(plain), lower_median(silent)) if silent else lower_median(plain)
 
     @property
     def is_closed(self) -> bool:
@@ -86,11 +89,10 @@ class Guard:
         drafting, forward, other = step.seconds
         beside, is_plain = drafting + other, rows == sequences
         self._count += 1
-        if is_plain:  # a drafter that had no guess leaves the forward a plain one
-            self._forwards.setdefault(sequences, deque(maxlen=KEPT)).append(forward)
-            self._measured[sequences] = self._count
         if drafted:
             self.in_a_row = 0
+            if is_plain:
+                self._silent.setdefault(sequences, deque(maxlen=KEPT)).append(forward)
             plain = self.plain_seconds(sequences) or forward + beside
             round = _Drafted(sequences, tokens / sequences, rows, forward, beside, plain)
             self._since.append(round)
@@ -98,8 +100,12 @@ class Guard:
             self.purse = self._after(self.purse, round, plain)
         else:
             self.in_a_row += 1
-            self._beside.setdefault(sequences, deque(maxlen=KEPT)).append(beside)
-        if is_plain and (self.in_a_row >= PROOF or self.purse > 0):
+            if self.in_a_row >= PROOF or sequences not in self._plain:
+                self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(forward + beside)
+            if self.in_a_row >= PROOF:
+                self._measured[sequences] = self._count
+                self._silent.clear()
+        if self.in_a_row >= PROOF:
             self._settle()
         if not drafted:
             self._settled = self._filled(self._settled, SHARE)

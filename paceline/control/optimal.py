@@ -215,12 +215,11 @@ class OptimalController:
         return depths
 
     def _affordable(self, count: int) -> int:
-        """Return how deep sequences may go at most: a round of bad luck may lose what the purse holds, not more."""
+        """Return how deep sequences may go: one round of bad luck may lose what the purse holds, or held at first."""
         plain, purse = self.guard.plain_seconds(count) or self._clock.plain, self.guard.purse
-        reached = self.cost.reach((1 + purse) * plain)
         step = max((b.step_seconds for b in self._beliefs.values() if self._is_used(b)), default=0.0)
-        paid = int((self._clock.added(step) <= max(purse, 1.0) * plain).sum()) - 1
-        return max(min(self._most, reached // count - 1, paid), 0)
+        paid = int((self._clock.added(step) <= max(purse, START) * plain).sum()) - 1
+        return max(min(self._most, self.cost.reach((1 + purse) * plain) // count - 1, paid), 0)
 
     def _is_used(self, belief: Belief) -> bool:
         return any(self._lengths.get(belief.name, ()))
