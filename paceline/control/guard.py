@@ -28,6 +28,8 @@ STEEP = 1.5  # plain rounds that each of a forward's rows may cost at most: what
 LONGEST = 8.0  # plain rounds that a drafting round is taken for at most
 KEPT = 3  # plain rounds that the reference is the median of
 AGE = 160  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
+MOVED = 1.4  # times what was expected: a machine that has changed, or a table that is wrong
+SOON = 16  # rounds that a reference holds whatever forwards take
 PROOF = 2  # plain rounds in a row from which on they are a reference: one may be a stall, or behind a draft
 
 
@@ -62,6 +64,8 @@ class Guard:
         self._since: list[_Drafted] = []
         self.purse = start  # plain rounds that may still be lost, by the reference there is
         self.in_a_row = PROOF  # plain rounds
+        self._due = set[int]()  # sequences whose reference is to be measured again soon
+        self._off = 0  # forwards in a row that took another time than expected
         self._length = 1.0  # plain rounds that a drafting round takes of late
         self.speed = 1.0  # of the rounds settled last, against plain
 
@@ -80,7 +84,7 @@ class Guard:
 
     def allows(self, sequences: int) -> bool:
         """Whether the next round may draft; else it must be plain."""
-        is_known = self._count - self._measured.get(sequences, -AGE) < AGE
+        is_known = self._count - self._measured.get(sequences, -AGE) < (SOON if sequences in self._due else AGE)
         return is_known and self._count >= PROOF and self.purse > 0
 
     def add(self, step: Pending, rows: int, *, drafted: bool) -> None:
@@ -104,12 +108,19 @@ class Guard:
                 self._plain.setdefault(sequences, deque(maxlen=KEPT)).append(forward + beside)
             if self.in_a_row >= PROOF:
                 self._measured[sequences] = self._count
+                self._due.discard(sequences)
                 self._silent.clear()
         if self.in_a_row >= PROOF:
             self._settle()
         if not drafted:
             self._settled = self._filled(self._settled, SHARE)
             self.purse = self._filled(self.purse, SHARE)
+
+    def see(self, sequences: int, forward: float, expected: float) -> None:
+        """Note what a forward was expected to take: if several were off alike, the reference is due to be measured."""
+        self._off = self._off + 1 if not 1 / MOVED < forward / expected < MOVED else 0
+        if self._off >= KEPT:
+            self._due.add(sequences)
 
     def spend(self, sequences: int, seconds: float) -> None:
         """Draw what something beside the rounds took."""

@@ -345,12 +345,11 @@ class OptimalController:
         """Learn what a round takes that no drafter was asked in."""
         for belief in self._beliefs.values():
             belief.took(None)
-        drafting, verifying, other = step.seconds
         if not step.is_sound or not step.tokens or round.rows != step.sequences:
             return
-        self._overhead.append(other + drafting)
+        self._overhead.append(step.seconds[0] + step.seconds[2])
         if self.guard.in_a_row < SAME or not self.guard.in_a_row % SAME:
-            self.cost.observe(round.rows, verifying)
+            self.cost.observe(round.rows, step.seconds[1])
         self.guard.add(step, round.rows, drafted=False)
         self._allowance.earn(sum(step.seconds), most=max(MOST * sum(step.seconds), 1.2 * self._wanted))
 
@@ -363,15 +362,16 @@ class OptimalController:
             if step.asked.get(name):
                 belief.had(min(step.guessed.get(name, 0) / step.asked[name], 1.0))
         drafting, verifying, other = step.seconds
-        if not step.is_sound or round.rows != step.sequences + step.drafted:  # or part of it was reading a prompt
+        if not step.is_sound or round.rows != step.sequences + step.drafted:  # or it read a prompt
             if step.probed:
                 self._allowance.settle(self._wanted, hit=False)
             return
+        self.guard.see(step.sequences, verifying, self.cost.at(round.rows))
         self.cost.observe(round.rows, verifying)
         costly = [b.name for b in self._beliefs.values() if b.is_costly and step.guessed.get(b.name)]
         if any(spent.read for spent in round.spent.values()) or any(name not in round.spent for name in costly):
             self._pay(step, round)
-            return  # a source read more than it guessed: this round's seconds say nothing of the next one's
+            return  # a source read more than it guessed: its seconds say nothing of the next round's
         self.guard.add(step, round.rows, drafted=True)
         explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
         overhead = median(self._overhead)

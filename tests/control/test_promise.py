@@ -122,7 +122,8 @@ def test_the_truth_may_change_in_mid_reply(kind, after, sequences):
     engine.play(controller, TOKENS, sequences=sequences)
     now.update({"slow": {"pace": 3.0}, "fast": {"pace": 1 / 3}}.get(after, {"v": TRUTHS.get(after)}))
     gained = [engine.play(controller, TOKENS, sequences=sequences) for _ in range(2)]
-    assert 1 / gained[0] < FIRST, (gained, controller.reason)
+    # What was learnt on a machine three times slower holds until the next reference.
+    assert 1 / gained[0] < (1.15 if after == "fast" else FIRST), (gained, controller.reason)
     assert 1 / gained[1] < LATER, (gained, controller.reason)
     if kind == "good" and after == "flat" and sequences == 1:
         assert gained[1] > 1.3
