@@ -9,12 +9,13 @@
 namespace paceline {
 namespace {
 
-constexpr int kMostRuns = 32767;        // 16 bits hold the next run, also after each thread has asked in vain
-constexpr int64_t kCalmSpin = 1'000'000;  // on cores that nobody else wants: longer than the gap between two forwards that draft
-constexpr int64_t kSpin = 20'000;       // else: a sleeping thread leaves its core to one that was put off its own
-constexpr int64_t kGrace = 1'000;       // for a thread to begin its first run before another takes it
-constexpr int64_t kLate = 1'000'000;    // waking up takes less unless other programs are on the core
-constexpr size_t kPiece = 1024;         // bytes prefetched between two looks at the epoch
+constexpr int kMostRuns = 32767;  // 16 bits hold the next run, also after each thread has asked in vain
+constexpr int64_t kCalmSpin =
+    1'000'000;  // on cores that nobody else wants: longer than the gap between two forwards that draft
+constexpr int64_t kSpin = 20'000;     // else: a sleeping thread leaves its core to one that was put off its own
+constexpr int64_t kGrace = 1'000;     // for a thread to begin its first run before another takes it
+constexpr int64_t kLate = 1'000'000;  // waking up takes less unless other programs are on the core
+constexpr size_t kPiece = 1024;       // bytes prefetched between two looks at the epoch
 constexpr size_t kGracePieces = 8;
 
 std::atomic<unsigned> forks{0};
