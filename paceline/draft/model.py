@@ -7,6 +7,7 @@ It never forwards its last guess, so after a fully accepted round it lags two to
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from time import perf_counter
 from typing import Any
@@ -34,6 +35,7 @@ class ModelDrafter:
         context, slots, outputs: see `Reader`.
         draws: what the verifier wants.
         native: False drafts step by step in Python; the guesses are the same.
+        clock: tells seconds; perf_counter if none is given.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class ModelDrafter:
         outputs: Ints | None = None,
         draws: Draws = "shared",
         native: bool = True,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._clock = name, clock or perf_counter
         self.sources: tuple[str, ...] = (name,)
         self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
         self.cache = self.reader.cache
@@ -69,14 +72,14 @@ class ModelDrafter:
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a chain for each sequence, all sequences side by side; runners-up too where prices say they may pay."""
         self.spent = {}
-        started, before = perf_counter(), self.reader.tokens_read
+        started, before = self._clock(), self.reader.tokens_read
         jobs: dict[int, Job] = {}
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
                 jobs[i] = job
         read = self.reader.tokens_read - before
         if not jobs:
-            self.spent = {self.name: Spent(0, perf_counter() - started, read)} if read else {}
+            self.spent = {self.name: Spent(0, self._clock() - started, read)} if read else {}
             return [empty_draft(view) for view in views]
         children: list[list[Children]] = [[] for _ in views]
         found = self._run(jobs, budgets, children)
@@ -86,7 +89,7 @@ class ModelDrafter:
             self._guesses[views[i].id] = guesses
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
-        self.spent = {self.name: Spent(steps, perf_counter() - started, read)}
+        self.spent = {self.name: Spent(steps, self._clock() - started, read)}
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:

@@ -6,6 +6,7 @@ plain decode step a tree of one node, a verification a tree of guesses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -29,7 +30,10 @@ from paceline.verify.base import Verifier
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a round is played with. `owed`: events of a round that was broken off, to be told with the next."""
+    """What a round is played with. `owed`: events of a round that was broken off, to be told with the next.
+
+    `clock` tells seconds; a replay has one of its own.
+    """
 
     model: Model
     cache: PagedCache
@@ -38,28 +42,29 @@ class Parts:
     verifier: Verifier
     scheduler: Scheduler
     owed: list[Event] = field(default_factory=list)
+    clock: Callable[[], float] = field(default_factory=lambda: perf_counter)
 
 
 def step(parts: Parts) -> list[Event]:
     """Play one round with every running sequence and return what became known, one event per sequence."""
-    started = perf_counter()
+    started = parts.clock()
     chosen = parts.scheduler.choose()
     views = [sequence.view() for sequence in chosen]
     load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
     budgets = parts.controller.budgets(views, load)
     budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
-    decided = perf_counter()
+    decided = parts.clock()
     drafts = parts.drafter.propose(views, budgets)
     check(drafts, views, parts.model.spec.vocab, parts.drafter.sources)
-    drafted = perf_counter()
+    drafted = parts.clock()
     batch, shares = pack(chosen, drafts, parts.cache, CHUNK)
-    packed = perf_counter()
+    packed = parts.clock()
     out = parts.model.forward(batch, parts.cache)
-    verified = perf_counter()
+    verified = parts.clock()
     settlements: list[tuple[Event, Verdict | None]] = []
     try:
         settlements = settle_all(parts, shares, out.logits)
-        ended = perf_counter()
+        ended = parts.clock()
         other = (decided - started) + (packed - drafted) + (ended - verified)
         n = len(shares)
         spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
