@@ -20,7 +20,7 @@ SPREAD := -n auto --maxprocesses 4 --dist loadfile
 PIP := -m pip --disable-pip-version-check --quiet
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-slow check format bench install clean python
+.PHONY: help demo test test-slow check format bench replay install clean python
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -53,6 +53,9 @@ format: install  ## rewrite the layout of all sources
 bench: install  ## measure this machine: make bench BENCH="--help"
 	$(BIN)/python $(PIP) install -e ".[bench]" --no-build-isolation
 	$(BIN)/python -m paceline.bench $(BENCH)
+
+replay: install  ## judge the controller on recorded replies: make replay REPLAY="--control fixed:4"
+	$(BIN)/python tools/replay.py $(REPLAY)
 
 install: $(VENV)/.stamp  ## the development environment
 

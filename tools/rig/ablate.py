@@ -1,0 +1,168 @@
+"""What each tuned number and each device of the policy is worth: switch it off, halve it or double it, and play again.
+
+A change patches names where they are read, in one process, for the time of one session; nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from rig.hindsight import geometric
+from rig.judge import Question, Speedups, Task, answers, controlled
+from rig.play import AUTO
+
+Patch = tuple[str, Any]
+"""`module:name` below paceline, or of the rig if it begins so, and what to put there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is different."""
+
+    name: str
+    patches: tuple[Patch, ...] = ()
+    draft: str = ""  # instead of the question's
+
+
+def _number(where: str, *values: float, also: str = "") -> list[Change]:
+    module, name = where.split(":")
+    homes = [where, *([f"{also}:{name}"] if also else [])]
+    return [Change(f"{module} {name} = {value:g}", tuple((home, value) for home in homes)) for value in values]
+
+
+def _numbers() -> Iterator[Change]:
+    """Yield changes of numbers: off where that has a meaning, else half, and double."""
+    optimal, guard, belief = "control.optimal", "control.guard", "control.belief"
+    for name, *values in (
+        ("PROVEN", 0, 12), ("HOPE", 0, 1.6), ("FREE_HOPE", 0, 0.5), ("HOPED", 0.8), ("UNTRIED", 0, 6), ("TRIES", 0, 4),
+        ("HOLDS_ON", 1, 8), ("KNOWN", 0, 64), ("HEARD", 64, 10**9), ("HOLDS", 8, 32),
+    ):  # fmt: skip
+        yield from _number(f"{optimal}:{name}", *values)
+    for name, *values in (
+        ("START", 1.5, 6), ("MOST", 3, 12), ("WIDE", 0, 4), ("SHARE", 0.005, 0.02), ("AGE", 64, 256), ("KEPT", 1, 5),
+        ("PROOF", 1, 4), ("DISTURBED", 2, 8), ("LONGEST", 4, 16),
+    ):  # fmt: skip
+        yield from _number(f"{guard}:{name}", *values)
+    for name, *values in (
+        ("PRIOR", 0.5, 0.85), ("PRIOR_WEIGHT", 1, 4), ("DECAY", 0.96, 0.99), ("FADE", 0.994, 1), ("SHRINK", 1.5, 6),
+        ("DOUBTED", 3, 10**9), ("YOUNG", 0, 16), ("REMEMBERED", 8, 32), ("SILENT", 0, 0.2), ("WINDOW", 5, 17),
+    ):  # fmt: skip
+        yield from _number(f"{belief}:{name}", *values, also="control.leaning" if name == "YOUNG" else "")
+    for where, *values in (
+        ("control.allowance:SHARE", 0, 0.012), ("control.allowance:SLOWEST", 1), ("control.allowance:BACK_OFF", 1),
+        ("control.pace:START", 4, 16), ("control.pace:MEMORY", 0.96, 0.99), ("control.plan:LEAST", 0, 0.02),
+        ("control.debts:USUAL", 64, 256), ("control.debts:COPIED", 0, 3), ("control.debts:BEFORE", 6, 16),
+        ("control.debts:MARGIN", 1, 2), ("control.acceptance:TILTED", 1, 4),
+        ("control.acceptance:TILT_DECAY", 0.94, 0.985),
+        ("control.cost:PRIOR", 2, 6), ("control.cost:WINDOW", 5, 17), ("control.cost:RECENT", 2, 8),
+        ("control.cost:STALE", 256, 10**9), ("control.cost:SOON", 32, 10**9), ("control.cost:DISTURBED", 1, 2),
+        ("control.cost:SLACK", 1.2, 3), ("draft.mix:FADE", 0.96, 1), ("draft.chain:ALIKE", 4, 16),
+        ("draft.chain:FADE", 0.94, 1), ("draft.chain:USUAL", 4, 16), ("draft.chain:CERTAIN", 0.01, 0.04),
+    ):  # fmt: skip
+        yield from _number(where, *values)
+    yield from _number("control.allowance:MOST", 2, 8, also=optimal)
+    yield from _number("control.pace:OUTLIER", 1.5, 6, also=optimal)
+
+
+def _devices() -> Iterator[Change]:
+    """Yield changes that switch a device off."""
+    for name, where, value in (
+        ("guard off", "control.guard:Guard.allows", lambda self, sequences: True),
+        ("pace of the long run off: beliefs set prices", "control.pace:Pace.speedup", lambda self, believed: believed),
+        ("costs as calibrated, never corrected", "control.cost:CostTable.observe", lambda self, rows, seconds: None),
+        ("start ramp off", "control.belief:Belief.start", property(lambda self: 10**6)),
+        ("debts off: whatever is unread is read", "control.debts:Debts.spare", lambda self, *views, **rest: {}),
+        ("limits of depth by averages on", "rig.play:weighing", lambda *drafters: frozenset()),
+        ("probes off", "control.optimal:OptimalController._probe", lambda self, *rest: None),
+        ("a text's odds (tilt) off", "control.acceptance:Tilt.moved", lambda self, rates: rates),
+        ("fair prices in a mix off", "draft.mix:MixDrafter._fair", lambda self, view, budget, likely: budget),
+        ("rivals off", "draft.mix:rivals", lambda draft: draft.guess),
+        ("prospects off: a model is always asked", "draft.mix:MixDrafter._pays", lambda self, m, table, budget: True),
+        ("agreement off", "draft.mix:merge", _unagreed),
+        ("runners-up off", "draft.steps:RANKS", 0),
+        ("first guesses speak for others off", "draft.chain:_moved", lambda rates, usual, now: list(rates)),
+        ("suffix's prior flat", "draft.suffix:OF_LENGTH", (0.68,) * 8),
+        ("suffix's shares flat", "draft.suffix:OF_SHARE", (0.68,) * 7),
+    ):
+        yield Change(name, ((where, value),))
+    for left_out in AUTO.split(","):
+        yield Change(f"without {left_out}", draft=",".join(name for name in AUTO.split(",") if name != left_out))
+
+
+def _unagreed(drafts: Any, first_source: Any) -> Any:
+    from paceline.draft.grow import merge
+
+    union, agreed = merge(drafts, first_source)
+    return union, agreed & False
+
+
+NOTHING = Change("nothing (luck alone)")
+CHANGES = {change.name: change for change in (NOTHING, *_devices(), *_numbers())}
+
+
+@contextlib.contextmanager
+def changed(change: Change) -> Iterator[None]:
+    """While entered, a change holds.
+
+    Raises:
+        AttributeError: a name is not there any more.
+    """
+    undo = list[tuple[Any, str, Any]]()
+    try:
+        for where, value in change.patches:
+            module, path = where.split(":")
+            home = importlib.import_module(module if module.startswith("rig") else f"paceline.{module}")
+            *owners, name = path.split(".")
+            owner = reduce(getattr, owners, home)
+            undo.append((owner, name, owner.__dict__[name] if name in vars(owner) else getattr(owner, name)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, before in reversed(undo):
+            setattr(owner, name, before)
+
+
+def ablated(task: Task) -> Speedups:
+    """Play a session with the change that is the task's kind."""
+    change = CHANGES[task.kind]
+    question = replace(task.question, draft=change.draft or task.question.draft)
+    with changed(change):
+        return controlled(replace(task, question=question))
+
+
+def ablate(question: Question, names: Sequence[str], *, processes: int = 2, show: Any = None) -> dict[str, Any]:
+    """Return what each change makes of a controller's speed, by machine; geometric means over workloads.
+
+    The change that is none plays other sessions: what luck makes of it.
+    """
+    wanted = [CHANGES[name] for name in names]
+    base = [Task(NOTHING.name, question, m, s) for m in question.machines for s in question.sessions]
+    tasks = list(base)
+    for change in wanted:
+        later = 100 if change is NOTHING else 0
+        tasks += [replace(task, kind=change.name, session=task.session + later) for task in base]
+    speeds = list[float]()
+    for i, said in enumerate(answers(tasks, processes, ablated), start=1):
+        speeds.append(_speed(said))
+        if show is not None and i % len(base) == 0:
+            show(f"{i // len(base)} of {len(tasks) // len(base)}")
+    found = []
+    for i, change in enumerate(wanted, start=1):
+        ratios = [new / old for new, old in zip(speeds[i * len(base) :], speeds[: len(base)], strict=False)]
+        each = len(question.sessions)
+        machines = {m: geometric(ratios[j * each : (j + 1) * each]) for j, m in enumerate(question.machines)}
+        found.append({"name": change.name, "machines": machines, "all": geometric(list(machines.values()))})
+    return {"sessions": list(question.sessions), "machines": list(question.machines), "changes": found}
+
+
+def _speed(said: Speedups) -> float:
+    """Return a session's speed-up: the geometric mean over workloads of that over their texts."""
+    workloads: dict[str, list[float]] = {}
+    for name, speedups in said.items():
+        workloads.setdefault(name.rpartition(" ")[0], []).extend(speedups)
+    return geometric([geometric(each) for each in workloads.values()])
