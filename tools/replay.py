@@ -88,8 +88,9 @@ def _record(options: argparse.Namespace) -> int:
     from paceline.bench.workloads import asks
 
     wanted = asks(tuple(options.workloads.split(",")), options.prompts, options.max_tokens)
-    recording = record(options.model, options.model_of_draft, wanted, threads=options.threads)
-    print(f"{save(recording, options.file)} bytes, {len(recording.vocabulary)} tokens: {options.file}")
+    for recording in record(options.model, options.model_of_draft, wanted, threads=options.threads):
+        size = save(recording, options.file)  # what there is, should it be broken off
+    print(f"{size} bytes, {len(recording.vocabulary)} tokens: {options.file}")
     return 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,12 +30,20 @@ from rig.recording import BESIDE, DEEP, LIKELY, SURE, Array, Recording, Text, de
 Show = Callable[[str], None]
 
 
-def record(model: str, draft: str, asks: Sequence[Ask], *, threads: int | None = None, show: Show = print) -> Recording:
-    """Let the target reply to every prompt and record the pair along each reply."""
+def record(
+    model: str, draft: str, asks: Sequence[Ask], *, threads: int | None = None, show: Show = print
+) -> Iterator[Recording]:
+    """Let the target reply to every prompt and record the pair along each reply; yield what there is after each."""
     os.environ["PACELINE_MEMORY"] = "off"
     llm = LLM(model, draft=draft, control="fixed", draft_tokens=4, threads=threads, slots=1)  # measures nothing
     pool = new_pool(threads)
     drafter = load_drafter(replace(LLMConfig.of(model=model, draft=draft), slots=1), llm.target, pool, progress=False)
+    about = {
+        "target": model,
+        "draft": draft,
+        "recorded": time.strftime("%Y-%m-%d"),
+        "draft_head": llm.config.draft_head,
+    }
     texts, started = list[Text](), time.perf_counter()
     for ask in asks:
         prompt = llm.encode(ask.text, chat=True)
@@ -47,13 +55,7 @@ def record(model: str, draft: str, asks: Sequence[Ask], *, threads: int | None =
             f"{ask.workload} {ask.index}: {len(prompt)} tokens of prompt, {len(reply.token_ids)} of reply, "
             f"first guesses right {right:.2f}, {time.perf_counter() - started:.0f} s"
         )
-    about = {
-        "target": model,
-        "draft": draft,
-        "recorded": time.strftime("%Y-%m-%d"),
-        "draft_head": llm.config.draft_head,
-    }
-    return dense(texts, sorted(llm.tokenizer.eos_ids), about)
+        yield dense(texts, sorted(llm.tokenizer.eos_ids), about)
 
 
 def recorded(ask: Ask, prompt: Sequence[int], reply: Sequence[int], target: Loaded, drafter: Drafter) -> Text:
