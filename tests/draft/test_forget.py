@@ -80,7 +80,7 @@ def taught_at_starts(llm, drafter, monkeypatch):
 
 def test_the_bench_measures_first_runs(llm, monkeypatch):
     way = Way("recycle", "fixed")
-    rig = Rig(llm, llm._pool, [way], [0.0])
+    rig = Rig(llm, llm.target.model._pool, [way], [0.0])
     starts = taught_at_starts(llm, rig._players[way, 0.0].drafter, monkeypatch)
     for _ in range(3):
         assert rig.reply(way, [70, 71, 72], SamplingParams(max_tokens=20)).completion.tally.drafted_tokens
