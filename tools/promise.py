@@ -57,6 +57,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--draft", default="auto", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if min(options.prompts, options.tokens, options.replies, options.processes) < 1:
+        parser.error("numbers are from 1 on")
     if unknown := {*options.what} - {*KINDS}:
         parser.error(f"one of {', '.join(KINDS)} is wanted, got `{unknown.pop()}`")
     return options
@@ -125,8 +127,10 @@ def run(options: argparse.Namespace, what: str, **settings: object) -> object:
     flags = [part for name, value in settings.items() if value is not None for part in (f"--{name}", str(value))]
     same = ["--model", options.model, "--prompts", options.prompts, "--tokens", options.tokens]
     line = [sys.executable, __file__, "--child", what, *map(str, same), *flags]
-    out = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out.splitlines()[-1])
+    done = subprocess.run(line, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"error: the part `{what}` of {options.model} ended with {done.returncode}; its own words are above")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextlib.contextmanager

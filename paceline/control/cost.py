@@ -20,24 +20,8 @@ import numpy as np
 from paceline.control.numbers import lower_median
 from paceline.types import Json, Probabilities
 
-GRID: tuple[int, ...] = (
-    *range(1, 9),
-    10,
-    12,
-    14,
-    16,
-    20,
-    24,
-    28,
-    32,
-    40,
-    48,
-    64,
-    96,
-    128,
-    192,
-    256,
-)  # rows told apart, measured or not
+# Rows told apart, measured or not.
+GRID = tuple[int, ...]((*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256))
 SLOPE = 0.1  # of a forward of one row, for each row more, where one row count alone is known: a processor's usual
 SLACK = 1.5  # times proportional that more rows may take: some libraries' first extra row is dearer than the first
 WINDOW = 9  # observations that a point is the median of

@@ -2,9 +2,11 @@
 
 A drafting round of B sequences that commits n tokens does what n / B plain rounds do. What it takes beyond their real
 seconds is drawn from the purse, what it takes less is put back, and a small share of all time is put in besides. With
-an empty purse nothing is drafted. Since no prediction is asked, no table can break the bound: whatever drafters and
-tables do, decoding takes at most its plain time, the share, the purse that a process starts with and one round; a round
-that loses more than the purse may owe, which stalls look like, costs itself once more in hundreds.
+an empty purse nothing is drafted. No prediction decides what a round lost, so a wrong table is paid for from the purse.
+
+Not charged: what a draft model takes to read a text, which `debts` weighs by predictions, and what one round loses
+beyond `DISTURBED` or its rows beyond `STEEP`, which is taken for a stall. Later rounds may lose what earlier ones
+put in.
 
 What a plain round takes is measured on this machine in the last while: plain rounds are played in between where there
 are none, and before the purse counts as empty.

@@ -127,9 +127,8 @@ class OptimalController:
         self._step = step = Pending(count)
         if not count or not self._most or not self._beliefs:
             return [NOTHING] * count
-        if (
-            not (is_allowed := self.guard.allows(count)) and self._outlook.clock
-        ):  # a plain round costs no more than that
+        # A round that must be plain costs no more than one without drafters.
+        if not (is_allowed := self.guard.allows(count)) and self._outlook.clock:
             return [NOTHING] * count
         texts = {(view.id, view.prediction is not None) for view in views}
         self._unheard += 1

@@ -72,7 +72,9 @@ def test_the_rig_plays_the_rounds_of_the_real_engine(names, control):
     ours = [list(player.play(text).rounds) for text in texts]
     theirs = played_by_the_engine(machine, control_of(control), names, texts)
     assert ours == theirs
-    assert sum(sum(round.accepted) for reply in ours for round in reply) > 10
+    # The guard gives up look-ups alone on these texts after 17 accepted guesses; all others accept more.
+    least = 10 if (names, control) == ("suffix", "optimal") else 20
+    assert sum(sum(round.accepted) for reply in ours for round in reply) > least
 
 
 def test_a_session_repeats_to_the_second():
