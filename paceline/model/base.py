@@ -11,7 +11,7 @@ from paceline.types import Batch, Forward
 
 
 class Model(Protocol):
-    """Tokens in trees to logits. It never hears of drafts: a tree is a tree."""
+    """Tokens in trees to logits. Knows nothing of drafts: a tree is a tree."""
 
     @property
     def spec(self) -> ModelSpec: ...

@@ -1,4 +1,4 @@
-"""Who owns which page of keys and values.
+"""Which sequence owns which page of keys and values.
 
 A page holds `PAGE` tokens. A sequence owns a list of pages; pages are counted, so sequences share a common prefix, and
 full pages stay findable by their content until their room is needed. Knows slots, never what is stored in them.
@@ -88,7 +88,7 @@ class PagedCache:
         return self._entries[sequence].tokens[start:]
 
     def extend(self, sequence: int, count: int) -> None:
-        """Make room for `count` tokens after the committed ones; a page others hold too is copied first.
+        """Make room for `count` tokens after the committed ones; a page other sequences hold too is copied first.
 
         Raises:
             ContextOverflow: the store has too few pages left; the sequence keeps what it had.

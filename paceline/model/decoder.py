@@ -41,7 +41,7 @@ class DecoderWeights:
 
 
 def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights, *, outputs: int | None = None) -> Rows:
-    """Say the whole forward pass to `ops`; return the rows that hold the logits [W, V].
+    """Write the whole forward pass in `ops`; return the rows that hold the logits [W, V].
 
     Args:
         outputs: the rows of the head, when it has not one for each token.

@@ -42,7 +42,7 @@ def is_verified(path: Path, *, size: int, digest: str) -> bool:
     """Say whether a file is what it should be, hashing it only if it is not known yet.
 
     A gigabyte takes a second to hash, at every load. So a stamp beside the file keeps the size, time of change and
-    digest of the bytes once hashed; whoever changes the file changes its time, and it is hashed again.
+    digest of the bytes once hashed; a changed file has another time, and is hashed again.
     """
     if not path.is_file() or path.stat().st_size != size:
         return False
@@ -163,7 +163,7 @@ def need_space(target: Path, wanted: int) -> None:
 
 @contextlib.contextmanager
 def hub_errors(repo: str, name: str | None = None) -> Iterator[None]:
-    """Translate what the hub's client raises; every version has its own tree, the network's errors are anyone's."""
+    """Translate what the hub's client raises: its classes differ by version, network errors are others'."""
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -184,7 +184,7 @@ def hub_errors(repo: str, name: str | None = None) -> Iterator[None]:
         raise
     except GatedRepoError as error:
         raise ModelNotFound(
-            f"wanted {where}; the hub gives it only to those who accepted its terms",
+            f"wanted {where}; the hub gives it only once its terms are accepted",
             hint=f"accept them on the page of {repo}, then set HF_TOKEN",
         ) from error
     except (RepositoryNotFoundError, HFValidationError) as error:
@@ -219,7 +219,7 @@ def _place(part: Path, target: Path, size: int | None, digest: str | None) -> No
         wanted = f"SHA-256 {digest}" if got_size == size or size is None else f"{size} bytes"
         raise ModelFileError(
             f"wanted {wanted} for `{target.name}`; got {got if got_size == size or size is None else got_size}",
-            hint="nothing was kept; if it happens again, somebody changed the file on the way",
+            hint="nothing was kept; if it happens again, the file is changed on the way, by a proxy or a mirror",
         )
     with part.open("rb") as file:
         os.fsync(file.fileno())

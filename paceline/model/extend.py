@@ -1,4 +1,4 @@
-"""Forward tokens of a text and keep them: how whoever has a cache of his own reads on."""
+"""Forward tokens of a text and keep them: how a component with a cache of its own reads on."""
 
 from __future__ import annotations
 

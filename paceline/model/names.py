@@ -97,7 +97,7 @@ def check_shapes(spec: ModelSpec, found: Mapping[str, tuple[int, ...]], path: Pa
             )
     for name in found:
         if name not in wanted and not _IGNORED.fullmatch(name):
-            # Leaving a weight out would give another model's words without a complaint.
+            # Leaving a weight out would change the model's output without an error.
             raise UnsupportedModel(
                 f"{path}: wanted the tensors of a dense {spec.architecture} decoder; got also `{name}`",
                 hint="this variant of the architecture is not supported",

@@ -1,4 +1,4 @@
-"""A model heard over its first ids only: rows of its output that no token of the tokenizer has are left out.
+"""A model limited to its first ids: rows of its output that no token of the tokenizer has are left out.
 
 For models that cannot leave them out by themselves, as `NativeModel` does.
 """

@@ -1,4 +1,4 @@
-"""Read checked numbers from a table that a stranger wrote: GGUF metadata, config.json."""
+"""Read checked numbers from a table that is not trusted: GGUF metadata, config.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_LAYERS = 1024
 
 
 class Numbers:
-    """Look keys up with bounds; every complaint names the file and the key. A null counts as missing."""
+    """Look keys up with bounds; every error names the file and the key. A null counts as missing."""
 
     def __init__(self, table: Mapping[str, object], where: str, prefix: str = "", shown: str = "") -> None:
         self.table, self.where, self.prefix, self.shown = table, where, prefix, shown

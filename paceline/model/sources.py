@@ -146,7 +146,7 @@ def resolve(source: str, *, progress: bool = False) -> Path:
     try:
         path = Path(source).expanduser()
         is_there = path.exists()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, or the home of nobody
+    except (OSError, RuntimeError, ValueError) as error:  # too long, or the home of an unknown user
         raise ModelNotFound(
             f"wanted a model file; `{source:.80}` names none: {error}", hint="check the path"
         ) from error
@@ -178,7 +178,7 @@ def _resolve_known(known: Known, progress: bool) -> Path:
     target = models_folder() / f"{known.name}.gguf"
     if is_verified(target, size=known.bytes, digest=known.sha256):
         return target
-    if target.exists():  # never overwritten: it may be somebody's own
+    if target.exists():  # never overwritten: it may be the user's own
         raise ModelFileError(
             f"wanted SHA-256 {known.sha256} for `{target}`; the file there is another",
             hint="delete or rename it, then run the command again",
@@ -305,7 +305,7 @@ def _of_type(repo: str, names: list[str], kind: str) -> str:
 
 
 def _models(names: list[str]) -> list[str]:
-    """Return the files that are models, the first part of each: no eyes or ears of one."""
+    """Return the files that are models, the first part of each: not its parts for images or sound."""
     firsts = [name for name in names if (part := _PART.fullmatch(name)) is None or int(part["number"]) == 1]
     return [name for name in firsts if "mmproj" not in name.lower()]
 
@@ -342,6 +342,6 @@ def _fetch(repo: str, names: list[str], folder: Path, progress: bool) -> Path:
 
 
 def _is_safe(name: str) -> bool:
-    """Say whether a name from a stranger stays inside the folder it is joined to."""
+    """Say whether an untrusted name stays inside the folder it is joined to."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and not {"..", "."} & set(path.parts) and "\\" not in name

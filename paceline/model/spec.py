@@ -146,7 +146,7 @@ def spec_from_gguf(file: Source) -> ModelSpec:
 def spec_from_config(config: Mapping[str, object], where: str = "config.json") -> ModelSpec:
     """Read and check a Hugging Face config's numbers. Raises UnsupportedModel, ModelFileError."""
     text = config.get("text_config")
-    if isinstance(text, Mapping):  # a model that also sees: its language half
+    if isinstance(text, Mapping):  # a multimodal model: its language half
         config = {"model_type": "gemma3_text", "tie_word_embeddings": config.get("tie_word_embeddings", True), **text}
     kind = config.get("model_type")
     family = _MODEL_TYPES.get(kind) if isinstance(kind, str) else None

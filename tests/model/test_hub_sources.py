@@ -29,7 +29,7 @@ def test_what_the_hub_lacks_is_said_plainly(hub, source, words, hint):
 
 def test_gated_repositories_say_what_to_do(hub):
     hub.gated = True
-    with pytest.raises(ModelNotFound, match="accepted its terms"):
+    with pytest.raises(ModelNotFound, match="once its terms are accepted"):
         resolve("hf:org/tiny-GGUF:tiny.gguf")
 
 
