@@ -1,6 +1,6 @@
-"""The language a decoder is written in: ops over rows of floats, with two speakers.
+"""The ops a decoder is written in, over rows of floats, with two implementations.
 
-`Tape` (native) records the ops once and replays them on every batch; `PlainOps` (numpy) does them at once. A
+`Tape` (native) records the ops once and replays them on every batch; `PlainOps` (numpy) runs them at once. A
 decoder written against `Ops` therefore has one text for the fast path and for its twin.
 """
 
@@ -18,7 +18,7 @@ Rows = Any  # a handle to f32 [rows, width]; rows follow the batch
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A weight [out, in] in the form its speaker wants, and an optional bias float32 [out]."""
+    """A weight [out, in] in the form its `Ops` wants, and an optional bias float32 [out]."""
 
     weight: Any
     bias: Floats | None = None
@@ -67,7 +67,7 @@ class Ops(Protocol):
         """Attend from every row to its committed tokens, its ancestors in the tree and itself."""
 
     def keep_peaks(self, x: Rows) -> None:
-        """Keep the largest of each block of 64, for who draws from these rows; see `Logits`."""
+        """Keep the largest of each block of 64, for draws from these rows; see `Logits`."""
 
     def gather(self, x: Rows, *, out: Rows) -> None:
         """Copy the wanted rows."""

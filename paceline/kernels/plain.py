@@ -1,6 +1,6 @@
 """The numpy twins of the native kernels: slow, short, and right by reading.
 
-`PlainOps` speaks the same `Ops` language as `Tape`, at once instead of recorded, in float32 or float64; with
+`PlainOps` implements the same `Ops` as `Tape`, at once instead of recorded, in float32 or float64; with
 `quantized` it rounds activations to int8 as the packed kernels do, without it computes what the file itself says.
 """
 
@@ -184,7 +184,7 @@ class PlainOps:
         out.value = x.value[self.batch.wanted]
 
     def keep_peaks(self, x: Rows) -> None:
-        """Whoever draws here looks at all of a row."""
+        """Keep nothing: a draw from plain rows reads all of a row."""
 
     def softcap(self, x: Rows, cap: float) -> None:
         x.value = cap * np.tanh(x.value / cap)

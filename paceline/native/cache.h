@@ -1,4 +1,4 @@
-// Keys and values in pages of 32 tokens, f16. Which sequence owns which page is the Python PagedCache's affair.
+// Keys and values in pages of 32 tokens, f16. The Python PagedCache says which sequence owns which page.
 //
 // One run of memory, [page][layer][keys, values], so that what is touched grows with the text and a page is copied
 // whole: keys   [kv_head][head_dim][32]   a block's keys side by side, so that scores need no horizontal sums values

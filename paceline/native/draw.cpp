@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-constexpr double kLikely = 0.75;  // from this share on a nucleus mostly holds whoever wins without it
+constexpr double kLikely = 0.75;  // from this share on a nucleus mostly holds the token that wins without it
 constexpr size_t kFew = 4096;     // tokens among which the k-th is sought one by one
 
 // Which tokens may win: those from a rank on, up to a key.
@@ -57,7 +57,7 @@ class Race {
     const float* x = row_.block(block, padded);
     asked_ += kernels_.reaching(x, floor_, INFINITY, block * kBlock, group_, ids_ + asked_);
     most_ = std::max(most_, logit);
-    for (; asked_ >= kBatch; most_ = logit) answer();  // who is left is of this block
+    for (; asked_ >= kBatch; most_ = logit) answer();  // those left are of this block
   }
 
   int winner() {
@@ -77,7 +77,7 @@ class Race {
     return !(room < 31.0) ? 0 : room < 0.0 ? 0xffffffffu : 0u - (2u << static_cast<int>(room));
   }
 
-  // Make the words of those that asked first: a batch costs the same however few of its words count.
+  // Make the words of the tokens that asked first: a batch costs the same however few of its words count.
   void answer() {
     const int count = std::min(asked_, kBatch);
     uint32_t words[kWords];
@@ -117,7 +117,7 @@ class Race {
   float most_ = -INFINITY;  // no likelier token is among them
 };
 
-// Who wins the race of the members, of which there is one.
+// The token that wins the race of the members, of which there is one.
 int race(const Members& members, double temperature, const Key& key) {
   const std::vector<int32_t>& maxima = members.row.maxima();
   const int32_t least = key_in(members.least);

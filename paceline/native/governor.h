@@ -2,7 +2,7 @@
 //
 // A thread that loses its core holds up the others, so beside other load fewer threads are often faster. Time lost by
 // threads that were ready to run makes the governor step down at once; seconds of forwards of the same kind decide
-// whether a step up, tried ever more seldom, pays. Knows neither threads nor clocks: both are told.
+// whether a step up, tried ever more seldom, pays. Knows neither threads nor clocks: both are arguments.
 #pragma once
 
 #include <cstdint>

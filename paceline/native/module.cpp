@@ -146,7 +146,7 @@ void bind_program(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_native, m) {
-  nb::set_leak_warnings(false);  // a thread that is ended with the process keeps what it had, which is nobody's fault
+  nb::set_leak_warnings(false);  // a thread that ends with the process keeps what it had, which is no leak
   nb::class_<KVStore>(m, "KVStore")
       .def(nb::init<int, int, int, int>(), "layers"_a, "kv_heads"_a, "head_dim"_a, "pages"_a)
       .def_prop_ro("pages", &KVStore::pages)

@@ -22,7 +22,7 @@ struct Key {
 // on every path, which tests/native/test_noise_isas.py shows. An empty name is the best; an unknown one throws.
 const Kernels& noise_kernels(const std::string& isa = "");
 
-// Whose words a token's is among, and which of the four it is.
+// The counter that has a token's word, and which of its four words that is.
 inline uint32_t counter(int token) { return static_cast<uint32_t>(token) / 4; }
 inline int lane(int token) { return token % 4; }
 

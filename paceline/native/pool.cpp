@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostRuns = 32767;  // 16 bits hold the next run, also after each thread has asked in vain
 constexpr int64_t kCalmSpin =
-    1'000'000;  // on cores that nobody else wants: longer than the gap between two forwards that draft
+    1'000'000;  // on cores that no other program wants: longer than the gap between two forwards that draft
 constexpr int64_t kSpin = 20'000;     // else: a sleeping thread leaves its core to one that was put off its own
 constexpr int64_t kGrace = 1'000;     // for a thread to begin its first run before another takes it
 constexpr int64_t kLate = 1'000'000;  // waking up takes less unless other programs are on the core
@@ -234,7 +234,7 @@ void Pool::rest(Slot& slot, uint32_t seen, int64_t spinning) {
 // ---- claims -----------------------------------------------------------------------------------------------------
 
 // Claim the run of this number, below threads_, of the phase that is open. The slot is read before the ticket: if it
-// still holds the same afterwards, nobody has claimed the run, so the ticket's phase cannot have ended.
+// still holds the same afterwards, no thread has claimed the run, so the ticket's phase cannot have ended.
 bool Pool::claim_first(int run, uint32_t& epoch) {
   Word& first = slots_[static_cast<size_t>(run)].first;
   uint32_t claimed = first.load(std::memory_order_acquire);

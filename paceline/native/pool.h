@@ -1,10 +1,10 @@
 // A few threads that share the numbered tasks of a job's phases, cheap enough to sit between the ops of a forward.
 //
 // A phase is over when its tasks are done, not when the threads have arrived: a thread that is off its core and holds
-// no task delays nobody, and a thread that comes late joins wherever the job stands. Tasks are claimed in runs. Claims
-// need no lock and no memory of the job: the ticket holds the phase's number, how many runs it has and the next one to
-// take, so a straggler can only find a run of the phase that is open, or none. An unfinished claim keeps its phase open
-// and the job alive; without one a thread touches nothing that belongs to a job.
+// no task delays none, and a thread that comes late joins wherever the job stands. Tasks are claimed in runs.
+// Claims need no lock and no memory of the job: the ticket holds the phase's number, how many runs it has and the next
+// one to take, so a straggler can only find a run of the phase that is open, or none. An unfinished claim keeps its
+// phase open and the job alive; without one a thread touches nothing that belongs to a job.
 #pragma once
 
 #include <atomic>
@@ -98,7 +98,7 @@ class Pool {
   std::vector<std::unique_ptr<std::thread>> workers_;
   std::unique_ptr<Slot[]> slots_;
 
-  // Written when a phase opens; the fields before `epoch_` may be read by who holds a claim of the phase.
+  // Written when a phase opens; the fields before `epoch_` may be read by a thread with a claim of the phase.
   alignas(64) Work* work_ = nullptr;
   const std::vector<Phase>* phases_ = nullptr;
   int index_ = 0, runs_ = 0;

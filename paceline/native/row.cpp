@@ -86,7 +86,7 @@ const float* Row::block(int b, float* padded) const {
 std::vector<int> Row::within(uint64_t least, int32_t most) const {
   const Kernels& kernels = noise_kernels();
   const int32_t low = key_in(least);
-  const uint32_t last = 0xffffffffu - static_cast<uint32_t>(least);  // of those at `low`, who is in
+  const uint32_t last = 0xffffffffu - static_cast<uint32_t>(least);  // of those at `low`, which are in
   const float end = value_of(std::min(most, kInfinity - 1) + 1);
   std::vector<int> ids;
   for (size_t b = 0; b < maxima_.size(); ++b) {

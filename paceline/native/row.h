@@ -60,7 +60,7 @@ void block_maxima(const float* x, int n, int32_t* out);
 class Row {
  public:
   // Throws std::domain_error if a logit is NaN or +inf, or all are -inf.
-  // Who has the maxima already spares the row from being read.
+  // With the maxima given, the row is not read.
   Row(const float* x, int n, const int32_t* tokens = nullptr, const int32_t* maxima = nullptr);
 
   const float* x() const { return x_; }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMost = 64;
 
-// The best few so far, best first; ties go to whoever came first, which is the lower id.
+// The best few so far, best first; ties go to the token that came first, which is the lower id.
 struct Best {
   int most, count = 0;
   float values[kMost];
