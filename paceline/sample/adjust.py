@@ -1,7 +1,7 @@
 """What a request changes about a row of logits before it becomes a law: penalties, bias, bans, its own processors.
 
 A function of the row and of the whole history, that of the drafted path included: nothing is counted along the way, so
-nothing can go stale when a draft is refused (errata of others: penalties that count one token per round).
+nothing can go stale when a draft is refused (penalties that count one token per round).
 """
 
 from __future__ import annotations

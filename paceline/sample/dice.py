@@ -69,7 +69,7 @@ class Dice(Protocol):
     """The only source of chance of a verdict, so that a test can play every outcome."""
 
     def accept(self, probability: float) -> bool:
-        """Say yes with this probability; 0 is never and 1 always."""
+        """Return True with this probability; 0 is never and 1 always."""
 
     def draw(self, law: Probabilities, depth: int = 0) -> int:
         """Return an index drawn by float64 [n]: the round's own token, `depth` places behind its first."""

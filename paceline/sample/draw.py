@@ -42,7 +42,7 @@ def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law
     """Do what `law` does, in the native code, but for the order of the ids; raises what `draw` raises."""
     p, row = view.params, adjust_fast(logits, view, path)
     is_cut = p.top_k > 0 or p.top_p < 1 or p.typical_p < 1 or p.min_p > 0
-    temperature = p.temperature if is_cut else 0.0  # then the one best says that the row is sound
+    temperature = p.temperature if is_cut else 0.0  # then the best logit alone shows that the row is sound
     try:
         ids = native().kept(row, temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
     except ValueError as error:
@@ -57,7 +57,7 @@ def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law
 
 
 def _undrawn(error: ValueError, position: int, *, is_adjusted: bool) -> NumericalError:
-    """Say which token a row was for that nothing can be drawn from."""
+    """Return the error for a row that nothing can be drawn from; it names the token's position."""
     return NumericalError(
         f"token {position} cannot be drawn: {error}",
         hint="allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens and logits_processors"

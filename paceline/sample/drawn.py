@@ -3,7 +3,7 @@
 The chance is the drafter's alone (`Stream.DRAFT`), and a function of the seed, the round and the path: no two nodes of
 a tree share it, nor two rounds, because block verification looks at guesses that it then gives back.
 
-Who calls this must not look ahead: whether a node's children are drawn, how many and whether they are verified may
+A caller must not look ahead: whether a node's children are drawn, how many and whether they are verified may
 depend on its path, never on what was drawn for them, nor on anything drawn later. Stop before drawing, or keep what
 was drawn.
 """

@@ -2,7 +2,7 @@
 
 In this order: penalties, bias, bans and processors (adjust.py), then temperature, top-k, top-p, typical-p, min-p.
 Pure and plain: the reading copy of what the native draw does. Used for the target's law always, and by drafters for
-theirs, so that both sides mean the same by every setting.
+theirs, so that every setting means the same on both sides.
 """
 
 from __future__ import annotations

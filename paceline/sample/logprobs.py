@@ -1,4 +1,4 @@
-"""What the model itself thought of a token: log probabilities before any setting changed them.
+"""Log probabilities of tokens under the model itself, before any setting changed them.
 
 They do not depend on temperature, penalties or bans, and rows are the same bits however they were computed, so neither
 do they depend on speculation.

@@ -1,8 +1,8 @@
 """Weights of tokens as whole numbers, so that a sum of them is the same in any order.
 
 The weight of a token is its probability relative to the likeliest one's, in units of 2^-44: float32 arithmetic (1e-7),
-then rounded. Sets that end where a sum reaches a share (top-p, typical-p) are thereby the same, bit for bit, whoever
-adds up and in which order; the native draw does in blocks what is done here in one line.
+then rounded. Sets that end where a sum reaches a share (top-p, typical-p) are thereby the same, bit for bit, in
+every order of addition; the native draw does in blocks what is done here in one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep the branch the target finds likeliest. Not lossless: the reply has neither model's law.
 
 Known as "candidate scoring": n continuations drawn from a draft model, the best by the target's likelihood taken whole.
-With two of them at random laws of eight tokens the law moves by .18 in total variation (ALGORITHMS, erratum 17).
+With two of them at random laws of eight tokens the law moves by .18 in total variation.
 """
 
 from __future__ import annotations

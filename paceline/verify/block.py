@@ -4,7 +4,7 @@ A node's share is how much of its drawn path the target still owes: it is multip
 1. On the way back from a refused subtree, what the child used up is taken from the node's law, as `rejection` does,
 and from its share. A node is kept with what is then left of its share. On a chain this is block verification (Sun et
 al. 2403.10444), which accepts at least what `rejection` does; on a tree, traversal verification (2505.12398).
-Children that are functions of the text count as drawn from a law that knows no other.
+Children that are functions of the text count as drawn from a law that holds no other.
 """
 
 from __future__ import annotations

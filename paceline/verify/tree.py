@@ -3,7 +3,7 @@
 At each node the target's law p is offered to its children. One drawn from q is accepted with probability p/q, at most
 1; when it is refused, the rest norm((p - q)+) goes to the next, whose q leaves the refused one out. What is left in the
 end is the law of the round's own token; if that is a child that was not left to chance, the walk goes on there. This is
-exact for any mixture of drawn and sure children: a sure child's subtree does not know how the walk came to it.
+exact for any mixture of drawn and sure children: a sure child's subtree does not depend on how the walk came to it.
 
 Chains: Leviathan et al. 2211.17192, Chen et al. 2302.01318. Siblings without replacement: Sequoia 2402.12374, RSD
 2402.14160. The likeliest and one drawn from the rest: Hu et al. 2502.18779.
