@@ -98,7 +98,7 @@ def _proposed(result: Json) -> str:
         if one["break_even"] is not None and one["break_even"] < LIKELY:
             fetch = f" (paceline pull {one['name']})" if one["fetch"] else ""
             return (
-                f"{one['name']}{fetch} speaks the target's tokens; a step should cost about {one['cost']:.2f} of a "
+                f"{one['name']}{fetch} has the target's vocabulary; a step should cost about {one['cost']:.2f} of a "
                 f"plain token, which pays from an acceptance of {one['break_even']:.0%} on."
             )
     return ""

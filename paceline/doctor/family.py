@@ -1,4 +1,4 @@
-"""Which known models could draft for a target: smaller ones that speak its tokens."""
+"""Which known models could draft for a target: smaller ones with its vocabulary."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def examine(
         name, way = ("drafted", parts) if index % 2 == 0 else ("fixed", fixed)
         said: dict[str, tuple[Completion, list[Round]]] = {}
         for which in (("plain", plain), (name, way))[:: 1 if index % 4 < 2 else -1]:
-            forget_texts(parts.drafter)  # gains are those of a text whose like nobody asked for before
+            forget_texts(parts.drafter)  # gains are those of a text unlike any before it
             with llm.engine.playing(which[1]):
                 reply = llm.stream(ids, params)
                 rounds = [event.round for event in reply if event.round is not None]

@@ -1,4 +1,4 @@
-"""Do target and draft speak the same tokens?"""
+"""How much of a vocabulary target and draft share."""
 
 from __future__ import annotations
 

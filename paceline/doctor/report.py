@@ -118,7 +118,7 @@ def verdict(result: Json) -> str:
         return "Nothing drafts: --draft off measures the target alone."
     if gained is None:
         return "The replies were too short to tell."
-    who = " and ".join(result["drafters"])
+    drafters = " and ".join(result["drafters"])
     if OFF in result["controller"] or gained < 1.03:
-        return f"Not worth it on these prompts: {gained:.2f}× plain decoding with {who}; {result['controller']}."
-    return f"Worth it on these prompts: {gained:.2f}× plain decoding with {who}."
+        return f"Not worth it on these prompts: {gained:.2f}× plain decoding with {drafters}; {result['controller']}."
+    return f"Worth it on these prompts: {gained:.2f}× plain decoding with {drafters}."

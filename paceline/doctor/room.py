@@ -1,4 +1,4 @@
-"""Is there room for target, draft, keys and values, and does the target take more of it than it need?"""
+"""How much memory target, draft, keys and values take, and whether the machine has it."""
 
 from __future__ import annotations
 

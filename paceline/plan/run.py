@@ -85,14 +85,14 @@ def run_plan(
         "v_is": "given" if points else "measured" if data else "computed",
         **forecast(Plan(target_run, draft_run, odds, batch, data, cost, points)),
     }
-    if data:  # nobody said of whom, and whose memory
+    if data:  # the measurements name neither models nor machine
         unknown = ("target", "draft", "hardware", "hardware_source", "context", "bits", "draft_bits", "memory", "pair")
         found |= {**dict.fromkeys(unknown), "sources": {}}
     return found
 
 
 def _run(name: str, machine: Hardware, context: int, bits: float | None, usual: float) -> Run:
-    """Return a model on a machine; bits that nobody gave are the file's or the usual ones."""
+    """Return a model on a machine; bits that are not given are the file's or the usual ones."""
     shape, stored = shape_of(name)
     return Run(shape, machine, next(value for value in (bits, stored, usual) if value is not None), context)
 

@@ -86,7 +86,7 @@ SOURCES = {
     for shape, repository in models
 }
 VOCABULARIES = {shape.name: name for name, models in PUBLISHED.items() for shape, _ in models}
-# What people say for short.
+# Short names.
 ALIASES = {
     "1b": "llama-3.2-1b", "3b": "llama-3.2-3b", "7b": "llama-2-7b", "8b": "llama-3.1-8b", "13b": "llama-2-13b",
     "70b": "llama-3.1-70b", "qwen2.5-coder-0.5b": "qwen2.5-0.5b", "qwen2.5-coder-1.5b": "qwen2.5-1.5b",
@@ -96,7 +96,7 @@ SMALLER = 3  # times: a draft must be that much smaller to be proposed
 
 
 def drafts_for(target: Shape) -> list[str]:
-    """Return the known models that speak the target's tokens and are enough smaller, the smallest first."""
+    """Return the known models with the target's vocabulary that are enough smaller, the smallest first."""
     family = VOCABULARIES.get(target.name)
     sized = sorted((shape.read_parameters, name) for name, shape in SHAPES.items() if VOCABULARIES[name] == family)
     return [name for parameters, name in sized if parameters * SMALLER <= target.read_parameters]
