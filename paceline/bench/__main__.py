@@ -1,4 +1,4 @@
-"""`python -m paceline.bench [SUITE…]`: tables for people, then one line of JSON with everything."""
+"""`python -m paceline.bench [SUITE…]`: tables, then one line of JSON with everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a number was measured on, and who else was using it meanwhile."""
+"""The machine a number was measured on, and how busy other processes kept it."""
 
 from __future__ import annotations
 

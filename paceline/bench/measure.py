@@ -31,7 +31,7 @@ def play(
 ) -> Iterator[Json]:
     """Yield a record for each prompt and temperature.
 
-    Who comes first changes from prompt to prompt, so that no way always follows the same other, or a busy moment.
+    The order changes from prompt to prompt, so that no way always follows the same other, or a busy moment.
 
     Args:
         dice: puts a number of its own in front of each prompt; `None` asks the same bytes every time.
@@ -104,7 +104,7 @@ def _ask_peer(peer: Peer, tokens: Sequence[int], count: int, params: SamplingPar
 
 
 def _warm_up(rig: Rig, temperatures: set[float], peers: dict[str, Peer], show: Show) -> dict[str, str]:
-    """Play something short by everybody; peers that fail at it are taken out and returned with the reason."""
+    """Play something short in every way; peers that fail at it are taken out and returned with the reason."""
     show("warming up")
     tokens = rig.llm.encode("Say hello.", chat=True)
     for temperature in sorted(temperatures):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-_WHO = ("The baker", "A retired captain", "My neighbour", "The younger sister", "An old engineer", "A violinist")
+_SUBJECT = ("The baker", "A retired captain", "My neighbour", "The younger sister", "An old engineer", "A violinist")
 _DID = ("repaired", "described", "borrowed", "painted", "sold", "remembered", "measured", "hid", "photographed")
 _WHAT = ("a wooden boat", "the broken clock", "three letters", "a map of the coast", "the bridge", "a jar of honey")
 _WHEN = ("before the storm", "on a quiet morning", "after the market closed", "in the spring", "late at night")
-_WHY = ("because nobody else would", "to please a friend", "for a small reward", "without saying why", "as promised")
+_WHY = ("because it was late", "to please a friend", "for a small reward", "without saying why", "as promised")
 
 
 def fresh_text(dice: random.Random, sentences: int) -> str:
     """Return sentences drawn anew: no cache has seen them, and no look-up finds much in them."""
     return " ".join(
-        f"{dice.choice(_WHO)} {dice.choice(_DID)} {dice.choice(_WHAT)} {dice.choice(_WHEN)}, {dice.choice(_WHY)}, "
+        f"{dice.choice(_SUBJECT)} {dice.choice(_DID)} {dice.choice(_WHAT)} {dice.choice(_WHEN)}, {dice.choice(_WHY)}, "
         f"and paid {dice.randrange(10, 9999)} for it."
         for _ in range(sentences)
     )

@@ -1,4 +1,4 @@
-"""What was measured, for people: one small table a suite, and the bars with their marks."""
+"""What was measured, as text: one small table a suite, and the bars with their marks."""
 
 from __future__ import annotations
 

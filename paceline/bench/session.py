@@ -66,7 +66,7 @@ class Session:
         return perf_counter() - self.started > self.plan.suite_seconds
 
     def fresh_tokens(self, count: int) -> list[int]:
-        """Return `count` token ids of a text nobody has seen."""
+        """Return `count` token ids of a text that no run has seen."""
         tokens: list[int] = []
         while len(tokens) < count:
             tokens += self.llm.encode(fresh_text(self.dice, 1 + count // 24))

@@ -1,4 +1,4 @@
-"""A run's summary, for people: one table a temperature, then what is to be known about it."""
+"""A run's summary, as text: one table a temperature, then what is to be known about it."""
 
 from __future__ import annotations
 

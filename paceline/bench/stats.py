@@ -46,7 +46,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Divide pair by pair: two runs made one after the other share the machine's mood, two medians do not."""
+    """Divide pair by pair: two runs made one after the other share the machine's state, two medians do not."""
     return [a / b for a, b in zip(ours, theirs, strict=False) if b > 0]
 
 

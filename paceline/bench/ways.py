@@ -26,7 +26,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Who drafts, who decides how much, who checks; names as on the command line."""
+    """A choice of drafters, controller and verifier, named as on the command line."""
 
     draft: str
     control: str = LLMConfig().control

@@ -1,4 +1,4 @@
-"""The eight workloads that ship with the package: what people ask, as data files beside this one.
+"""The eight workloads that ship with the package, as data files beside this one.
 
 A file has `about`, `max_tokens`, named long `texts`, and `prompts` that ask something, of one of the texts or of none.
 """
@@ -37,7 +37,7 @@ class Ask:
     max_tokens: int
 
     def fresh(self, dice: random.Random) -> str:
-        """Return the prompt as nobody has asked it before, so that nothing cached fits it."""
+        """Return the prompt with a number of its own, so that nothing cached fits it."""
         return fresh_prompt(dice, self.text)
 
 
