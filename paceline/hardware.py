@@ -1,4 +1,4 @@
-"""What the machine calls itself, how much memory it has, and how busy others keep its cores."""
+"""The machine's name and memory, and how busy other processes keep its cores."""
 
 from __future__ import annotations
 

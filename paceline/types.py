@@ -74,9 +74,10 @@ class TokenTree:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """How sure a draft model must be of a guess to make it and go on: at least so much of 1, by its own word.
+    """The confidence, 0 to 1, that a draft model needs to make a guess and go on.
 
-    By how likely it finds the guess, or by the entropy H of its law in nats: 1 - sqrt(0.2 H) (AdaEDL 2410.18351).
+    It is the model's probability of the guess; `by_entropy`, 1 - sqrt(0.2 H) with the entropy H of its law in nats
+    (AdaEDL 2410.18351).
     """
 
     least: float
@@ -89,7 +90,7 @@ class Budget:
 
     Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
     so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time,
-    `plain` that of a round without guesses; 0 if nobody says. Under a `floor` draft models stop by that instead; it is
+    `plain` that of a round without guesses; 0 if unknown. Under a `floor` draft models stop by that instead; it is
     the same for all sequences of a round.
     """
 
@@ -112,7 +113,7 @@ class Draft:
     """A drafter's guess for one sequence.
 
     `guess` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
-    `source` int8 [N] names who guessed it (an index into the drafter's `sources`); the root's entries are unused.
+    `source` int8 [N] names the source of each (an index into the drafter's `sources`); the root's entries are unused.
     `laws` float64 [V] by node: the draft law that node's drawn children were drawn from, without replacement, in order;
     `drawn` bool [N] tells them from children that are a function of the text. Verifiers that want own draws read both.
     """
@@ -198,7 +199,7 @@ class SamplingParams:
     logits_processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        """Keep what was given as tuples, so that nobody changes it afterwards, and numpy's numbers as Python's."""
+        """Keep what was given as tuples, so that it cannot change afterwards, and numpy's numbers as Python's."""
         if isinstance(self.logit_bias, Mapping):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name in ("stop", "logit_bias", "bad_words", "allowed_tokens", "logits_processors"):
@@ -366,7 +367,7 @@ class Event:
     request: int
     tokens: tuple[int, ...]
     text: str
-    sources: tuple[str, ...] = ()  # who guessed each token; "" for the target's own
+    sources: tuple[str, ...] = ()  # the source of each token; "" for the target's own
     finish_reason: FinishReason | None = None
     is_cut: bool = False
     error: PacelineError | None = None
