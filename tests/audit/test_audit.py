@@ -63,7 +63,7 @@ class EmitsTheDraft(CoupledVerifier):
         return Verdict(verdict.nodes, int(draft.tree.tokens[children[0]])) if children else verdict
 
 
-def test_a_fault_in_the_verifier_is_caught_with_place_tokens_and_margin(llm):
+def test_a_verifier_fault_is_caught_with_place_tokens_and_margin(llm):
     with llm.engine.playing(replace(llm.engine.parts, verifier=EmitsTheDraft())):
         found = examine(llm)
     assert not found.passed
@@ -188,7 +188,7 @@ def test_the_whole_audit_catches_a_drafters_lie_about_its_law(talker, tmp_path, 
     assert found.passed != lies, found.law
 
 
-def test_the_law_is_checked_with_drafts_whatever_the_controller_thinks_of_them(talker):
+def test_the_law_check_drafts_whatever_the_controller_decides(talker):
     llm = LLM(talker, draft=str(talker), context=256)
     with llm.engine.playing(replace(llm.engine.parts, controller=FixedController(0))):
         found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), law_seconds=0.01)
@@ -212,7 +212,7 @@ def test_a_law_check_without_drafts_says_so(talker, capsys):
 # ---- parts
 
 
-def test_a_text_of_another_seed_is_no_text_of_this_one(llm):
+def test_a_text_of_another_seed_is_found_out(llm):
     ids = llm.encode(REPEATING, chat=True)
     params = replace(SHORT, temperature=1.0, seed=1)
     said = llm.generate(ids, params).token_ids
@@ -252,7 +252,7 @@ def test_prompts_come_one_a_line_or_as_a_list(text, prompts, tmp_path):
         assert read(file) == prompts
 
 
-def test_a_file_of_prompts_that_is_not_there_is_told_with_what_it_should_hold(tmp_path):
+def test_a_missing_prompt_file_is_told_with_its_format(tmp_path):
     with pytest.raises(UsageError, match="cannot read") as error:
         read(tmp_path / "none")
     assert "one prompt a line" in error.value.hint
