@@ -94,7 +94,7 @@ def test_a_completion_arrives_as_asked_and_its_timings_come_back(start, tmp_path
     assert peer.idle_cores == 0.0
 
 
-def test_a_draft_model_and_look_up_are_set_up_with_the_model_and_tell_what_they_drafted(start, tmp_path):
+def test_draft_and_look_up_modes_tell_what_they_drafted(start, tmp_path):
     small = tmp_path / "small.gguf"
     for options, used in (
         ({"mode": "draft", "draft": small}, [[1], str(small), 3]),
@@ -126,7 +126,7 @@ def test_peers_that_cannot_start_are_noted_and_the_others_run(start, tmp_path):
         company.close()
 
 
-def test_a_peer_that_fails_plainly_is_not_asked_for_its_other_modes(start, tmp_path):
+def test_a_peer_failing_plainly_skips_its_other_modes(start, tmp_path):
     company = start_peers(("llama.cpp",), tmp_path / "broken.gguf", None, threads=2, context=9)
     assert list(company.missing) == ["llama.cpp plain"]
     assert company.running == {}
@@ -164,7 +164,7 @@ def test_a_lost_child_is_said_with_its_exit_code(start):
         peer.complete([1], 1)
 
 
-def test_what_llama_cpp_cannot_read_and_a_missing_package_are_said(start, monkeypatch):
+def test_unreadable_files_and_a_missing_package_are_said(start, monkeypatch):
     with pytest.raises(PeerError, match=r"`folder` is none"):
         start("folder")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -41,7 +41,7 @@ def played(rig, **options):
     return list(play(rig, ASKS, dice=random.Random(1), **options))
 
 
-def test_every_way_plays_every_prompt_and_another_one_begins_each_time():
+def test_every_way_plays_every_prompt_in_rotating_order():
     rig = TableRig([A, B], TABLE)
     records = played(rig)
     assert [list(record["replies"]) for record in records] == [["plain", A.name, B.name]] * 3
@@ -79,7 +79,7 @@ def test_replies_that_may_differ_are_not_compared():
     assert summarise({}, [], [first])["compared"] == 0
 
 
-def test_a_peer_continues_by_as_many_tokens_and_a_lost_one_is_left_out():
+def test_a_peer_continues_by_as_many_tokens_unless_lost():
     steady, frail = FakePeer(), FakePeer(fails_at=2)
     records = played(TableRig([A], TABLE), peers={"p plain": steady, "p draft": frail})
     assert [set(record["peers"]) for record in records] == [{"p plain", "p draft"}, {"p plain"}, {"p plain"}]
@@ -90,13 +90,13 @@ def test_a_peer_continues_by_as_many_tokens_and_a_lost_one_is_left_out():
     assert summarise({}, [], records)["lost_peers"] == ["p draft"]
 
 
-def test_a_peer_that_fails_while_it_warms_up_is_lost_and_the_run_goes_on():
+def test_a_peer_failing_in_warm_up_is_left_out():
     records = played(TableRig([A], TABLE), peers={"p plain": FakePeer(fails_at=0)})
     assert [record["lost"] for record in records] == [{"p plain": "gone"}, {}, {}]
     assert all(record["peers"] == {} for record in records)
 
 
-def test_depths_count_once_their_parent_was_accepted_and_cut_rounds_not_at_all():
+def test_only_uncut_depths_below_accepted_parents_count():
     rounds = [
         round_of([], [], committed=0, rows=40),
         round_of([], [], rows=3),  # the first token
@@ -147,7 +147,7 @@ def test_workloads_weigh_the_same_however_many_prompts_they_have():
     assert ngram["acceptance_length"] == pytest.approx(400 / 340, rel=1e-5)
 
 
-def test_best_is_held_against_the_peer_s_best_of_each_workload():
+def test_best_is_held_against_the_peers_best_per_workload():
     def peers(plain, mod):
         return {
             name: {"tokens_per_second": rate, "tokens": 9, "drafted": 0, "accepted": 0}
