@@ -29,7 +29,7 @@ def bench(cli, talker):
     return lambda *arguments: cli("bench", "run", "--model", talker, *arguments)
 
 
-def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(bench, tmp_path, monkeypatch):
+def test_an_interrupted_run_keeps_its_measurements_and_goes_on(bench, tmp_path, monkeypatch):
     out = tmp_path / "r.jsonl"
     real = home.play
 
@@ -65,7 +65,7 @@ def test_a_run_is_interrupted_keeps_what_it_measured_and_goes_on(bench, tmp_path
     assert len(read(out).starts) == 2
 
 
-def test_a_verifier_that_keeps_what_it_should_not_ends_with_exit_code_1(bench, monkeypatch):
+def test_a_verifier_keeping_wrong_tokens_ends_with_exit_1(bench, monkeypatch):
     class Gullible(CoupledVerifier):
         def verify(self, draft, logits, view):
             verdict = super().verify(draft, logits, view)

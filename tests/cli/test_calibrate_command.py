@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_said(cli, home, talker):
     (["--draft", "ngrm"], "did you mean `ngram`?"),
     (["--json", "--model", "/nowhere/model.gguf"], "/nowhere/model.gguf"),
 ])  # fmt: skip
-def test_a_wrong_call_is_answered_with_two_lines_and_code_2(cli, home, arguments, said):
+def test_a_wrong_call_gets_two_lines_and_code_2(cli, home, arguments, said):
     result = cli("calibrate", *arguments)
     assert (result.code, result.out) == (2, "")
     assert said in result.err

@@ -1,4 +1,4 @@
-"""`chat`: the conversation reaches the model turn by turn, commands are obeyed, nothing ends it but the end."""
+"""`chat`: the conversation reaches the model turn by turn, commands are carried out, nothing ends it but the end."""
 
 import io
 import sys
@@ -136,7 +136,7 @@ def test_the_second_turn_finds_the_first_in_the_cache(talker):
     assert lengths[0] >= 96
 
 
-def test_a_model_without_a_template_is_refused_before_the_first_turn(chat, monkeypatch):
+def test_a_model_without_template_is_refused_before_any_turn(chat, monkeypatch):
     def refuse(tokenizer):
         raise UsageError("no template")
 
@@ -146,7 +146,7 @@ def test_a_model_without_a_template_is_refused_before_the_first_turn(chat, monke
     assert result.err == "error: this model has no chat template\n\nhint: use `paceline generate --raw`\n"
 
 
-def test_a_byte_order_mark_before_the_first_turn_is_none_of_it(chat):
+def test_a_byte_order_mark_is_no_part_of_a_turn(chat):
     result, asked = chat(b"\xef\xbb\xbf/help\n\xef\xbb\xbfHi\n", "--max-tokens", 1)
     assert "/system TEXT" in result.err
     assert asked == [[("user", "\ufeffHi")]]  # anywhere else it is a character

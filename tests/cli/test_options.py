@@ -66,7 +66,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
     assert drawn == [wanted]
 
 
-def test_every_setting_has_an_option_but_for_those_of_python_and_of_servers():
+def test_every_setting_has_an_option_except_pythons_and_servers():
     """`slots` is no use to one request, a processor is code, and allowed ids are a program's business."""
     assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots"}
     assert {field.name for field in fields(SamplingParams)} == {

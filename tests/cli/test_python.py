@@ -71,7 +71,7 @@ def test_one_prompt_is_replied_to_for_each_of_a_list(llm):
     ("settings", "said"),
     [
         ({"model": "a" * 5000}, "names none"),
-        ({"model": "~nobody-of-that-name/x.gguf"}, "names none"),
+        ({"model": "~no-such-user/x.gguf"}, "names none"),
         ({"draft": "a" * 5000}, "names none"),
         ({"draft": "suffix:" + "a" * 5000}, "names none"),
         ({"draft": "suffix:a\0b"}, "names none"),
@@ -124,7 +124,7 @@ def test_a_model_and_a_drafter_have_names(settings):
         paceline.LLM(**settings)
 
 
-def test_control_tokens_in_a_raw_prompt_are_read_only_when_asked(llm):
+def test_a_raw_prompts_control_tokens_are_read_when_asked(llm):
     text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     plain, read = llm.encode(text), llm.encode(text, special=True)
     assert read == llm.encode_chat([{"role": "user", "content": "Hi"}])
@@ -156,7 +156,7 @@ def test_help_for_load_names_every_setting():
         assert field.name in paceline.load.__doc__
 
 
-def test_a_prediction_that_nobody_reads_or_that_is_no_text_is_refused(llm):
+def test_an_unread_or_non_text_prediction_is_refused(llm):
     with pytest.raises(UsageError, match="a drafter that reads it, got draft `off`"):
         llm.generate("Once", prediction="upon a time")
     with pytest.raises(UsageError, match="a prediction must be a text"):

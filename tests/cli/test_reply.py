@@ -58,13 +58,13 @@ def drafted(*, single=()):
 
 
 @pytest.mark.parametrize(("after", "wanted"), [(0.05, 0.06), (0.1, 0.11), (5.0, 0.11)])
-def test_plain_decoding_takes_at_most_what_a_round_took_however_busy_the_machine_is_now(after, wanted):
+def test_plain_decoding_takes_at_most_a_rounds_time(after, wanted):
     machine = Machine(after)
     assert estimate_plain(machine, drafted()) == pytest.approx(wanted)
     assert machine.asked == 1
 
 
-def test_a_replys_own_rounds_without_guesses_say_what_plain_decoding_takes():
+def test_a_replys_own_plain_rounds_time_plain_decoding():
     machine, single = Machine(5.0), [0.04, 0.04, 0.04, 0.04, 0.04, 0.04, 0.9, 0.01]
     assert estimate_plain(machine, drafted(single=single)) == pytest.approx(0.05)
     assert machine.asked == 0

@@ -180,7 +180,7 @@ def terminal(spawn):
             one.close()
 
 
-def test_on_a_terminal_accepted_tokens_are_coloured_and_ctrl_c_restores_it(terminal):
+def test_terminals_colour_accepted_tokens_and_ctrl_c_restores_them(terminal):
     screen = terminal(*STORY)
     screen.read_until(r"\?25h(?s:.)*\x1b\[32m[^\x1b]+\x1b\[0m")  # after the bar, which is coloured as well
     screen.interrupt()
@@ -200,7 +200,7 @@ def test_no_color_is_heeded(terminal):
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text.split("\x1b[?25h")[-1]), text
 
 
-def test_in_a_chat_ctrl_c_stops_the_reply_and_then_ends(terminal):
+def test_in_a_chat_ctrl_c_stops_the_reply_then_ends(terminal):
     screen = terminal("chat", *LONG)
     screen.read_until("> $")
     screen.type("Write a long story.\r")
@@ -213,7 +213,7 @@ def test_in_a_chat_ctrl_c_stops_the_reply_and_then_ends(terminal):
     assert "Traceback" not in text
 
 
-def test_at_a_chats_prompt_ctrl_c_drops_the_line_and_twice_it_ends(terminal):
+def test_ctrl_c_at_a_prompt_drops_the_line_then_ends(terminal):
     screen = terminal("chat", *PLAIN)
     screen.read_until("> $")
     screen.type("a line not")

@@ -37,7 +37,7 @@ def painter():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_runs_are_the_text_and_each_character_has_the_source_of_the_token_that_completed_it(seed):
+def test_each_character_has_its_completing_tokens_source(seed):
     rng = random.Random(seed)
     text = "".join(rng.choice("ab é한🏳️‍🌈 \n") for _ in range(40))
     tokens = [*text.encode(), 256]
@@ -92,7 +92,7 @@ def test_the_environment_turns_colours_off(monkeypatch, name):
     assert out.getvalue() == "a"
 
 
-def test_control_characters_are_shown_on_a_terminal_and_kept_in_a_pipe():
+def test_control_characters_show_on_terminals_and_stay_in_pipes():
     text = "a\x1b[2J\x07\r\x7f\x9b\tb\n"
     assert visible(text) == "a␛[2J␇␍␡\ufffd\tb\n"
     for out, wanted in [(Terminal(), "a␛[2J"), (io.StringIO(), "a\x1b[2J")]:

@@ -98,7 +98,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:30].encode("ascii", "replace")
 )
-def test_a_wrong_call_is_answered_with_two_lines_and_code_2(cli, monkeypatch, arguments, said):
+def test_a_wrong_call_gets_two_lines_and_code_2(cli, monkeypatch, arguments, said):
     monkeypatch.setattr("paceline.engine.llm.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
@@ -147,7 +147,7 @@ def test_stdin_that_is_no_prompt_is_a_wrong_call(cli, monkeypatch, data):
         (["chat", "--model", "smollm"], "did you mean `smollm2-135m`?"),
     ],
 )
-def test_a_model_that_is_not_there_is_a_wrong_call_and_told_before_any_is_loaded(cli, monkeypatch, arguments, said):
+def test_a_missing_model_is_a_wrong_call_before_any_loads(cli, monkeypatch, arguments, said):
     monkeypatch.setattr("paceline.engine.loading.open_model", lambda *_: pytest.fail("a model was loaded for it"))
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
@@ -229,7 +229,7 @@ def test_help_fits_the_terminal(cli, monkeypatch, command, columns):
 
 
 @pytest.mark.parametrize("command", ["run", "report"])
-def test_the_help_of_a_command_inside_another_shows_no_type_for_flags(cli, command):
+def test_a_nested_commands_help_shows_no_type_for_flags(cli, command):
     assert "bool" not in cli("bench", command, "--help").out
 
 
