@@ -142,7 +142,7 @@ def test_the_floor_is_memory_first_and_then_arithmetic():
     assert not Examination(floor_seconds=0.03, row_seconds=0.04).is_memory_bound
 
 
-def test_a_target_is_known_by_its_numbers_and_drafts_of_its_family_are_proposed():
+def test_a_targets_numbers_name_it_and_its_familys_drafts():
     def spec(name):
         shape = SHAPES[name]
         return SimpleNamespace(
@@ -160,8 +160,8 @@ def test_a_target_is_known_by_its_numbers_and_drafts_of_its_family_are_proposed(
     assert own["cost"] == pytest.approx(0.32, abs=0.01)
     assert own["break_even"] == pytest.approx(own["cost"], abs=1e-3)
     assert [one["name"] for one in proposals("a.gguf", spec("llama-3.1-8b"), 16.0, free)] == ["llama-3.2-1b"]
-    nobody = SimpleNamespace(layers=1, width=1, ffn_width=1, kv_heads=1, vocab=1)
-    assert proposals("a.gguf", nobody, 16.0, free) == []
+    unknown = SimpleNamespace(layers=1, width=1, ffn_width=1, kv_heads=1, vocab=1)
+    assert proposals("a.gguf", unknown, 16.0, free) == []
     assert proposals("a.gguf", spec("llama-3.1-8b"), None, free) == []
 
 
