@@ -159,7 +159,7 @@ def test_wrong_calls_are_refused():
     assert tokens.tolist() == [-1], "nothing was read"
 
 
-def test_of_many_successors_the_most_frequent_is_found_the_latest_of_equals():
+def test_the_most_frequent_successor_wins_latest_of_equals():
     often = [0, 1, 0, 2, 0, 1, 0, 2]
     text = np.array([*often, *(t for x in range(10, 30) for t in (0, x)), 0], np.int32)
     automaton = native().Automaton()

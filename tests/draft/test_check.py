@@ -1,4 +1,4 @@
-"""Whatever a user's drafter hands in, it is refused by name and in words, or it is a draft."""
+"""Whatever a user's drafter hands in, it is refused by name and with a reason, or it is a draft."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_what_is_no_draft_is_refused_in_words(name):
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if name not in SHORTER])
-def test_in_a_mix_the_one_who_did_it_is_named(name):
+def test_in_a_mix_the_faulty_member_is_named(name):
     class Mine:
         sources, spent = ("mine",), {}
 

@@ -38,7 +38,7 @@ def accepted(model, drafter, prompt):
 
 
 @pytest.mark.parametrize("kind", ["recycle", "lookahead", "mix"])
-def test_the_second_request_of_a_kind_is_guessed_better_unless_the_first_is_forgotten(kind):
+def test_a_repeated_kind_is_guessed_better_unless_forgotten(kind):
     model, prompt = TinyModel(VOCAB, reach=2, seed=3), [1, 2, 3, 4]
     drafter = KINDS[kind]()
     first, second = (accepted(model, drafter, prompt) for _ in range(2))

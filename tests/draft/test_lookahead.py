@@ -62,7 +62,7 @@ def test_what_the_window_brings_is_what_the_target_says():
     assert len(seen - own) > 20, "the window found n-grams of its own"
 
 
-def test_the_window_is_a_chain_with_a_column_below_each_place():
+def test_the_window_is_a_chain_with_columns_below_it():
     drafter = LookaheadDrafter()
     text = play(drafter, [1, 2, 3, 5], 6)
     (draft,) = drafter.propose([view(text)], [Budget(16, 8)])
@@ -108,7 +108,7 @@ def test_at_a_price_only_ngrams_that_pay_are_left():
     assert draft.tree.tokens.tolist() == [1, 2, 4]
 
 
-def test_the_window_is_verified_where_rows_are_nearly_free_and_nowhere_else():
+def test_the_window_is_verified_only_where_rows_are_cheap():
     found = {}
     for row in (0.0, WORTH / LEVELS - 1e-3, WORTH / LEVELS + 1e-3):
         drafter = LookaheadDrafter()

@@ -104,7 +104,7 @@ def test_an_edit_is_drafted_in_few_rounds():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_after_any_schedule_the_place_is_that_of_a_fresh_one(seed):
+def test_after_any_schedule_the_place_equals_a_fresh_one(seed):
     chance = np.random.default_rng(seed)
     expected = chance.integers(6, size=60).tolist()
     drafter, output = PredictedDrafter(), []

@@ -9,7 +9,7 @@ from paceline.types import Budget, Draft, TokenTree
 
 
 def tree_of(chance):
-    """A tree of up to 13 nodes, hung up and believed in by chance."""
+    """A random tree of up to 13 nodes with random odds."""
     count = int(chance.integers(1, 14))
     parents = [-1, *(int(chance.integers(node)) for node in range(1, count))]
     guess = np.concatenate([[1.0], chance.random(count - 1)]).astype(np.float32)
@@ -29,7 +29,7 @@ def counted(drafts, rates, nodes, steps):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_table_is_what_counting_says_and_so_are_pace_and_worth(seed):
+def test_table_pace_and_worth_equal_plain_counting(seed):
     chance = np.random.default_rng(seed)
     drafts, rates, nodes = [tree_of(chance) for _ in range(seed % 3)], chance.random(seed % 7), 1 + seed % 11
     step, budget = float(chance.random()), Budget(nodes, 16, 0.2 * np.arange(17.0), plain=0.5)
@@ -38,7 +38,7 @@ def test_a_table_is_what_counting_says_and_so_are_pace_and_worth(seed):
     gains, paces = [], []
     for steps, (row, wanted) in enumerate(zip(table, rows, strict=True)):
         np.testing.assert_allclose(row[: len(wanted)], wanted, rtol=1e-12)
-        assert (row[len(wanted) :] == row[len(wanted) - 1]).all(), "nothing comes of nodes that nobody has"
+        assert (row[len(wanted) :] == row[len(wanted) - 1]).all(), "nothing comes of nodes that no draft has"
         gains.append(max(brought - 0.2 * n for n, brought in enumerate(wanted)) - steps * step)
         paces += [(1 + brought) / (0.5 + 0.2 * n + steps * step) for n, brought in enumerate(wanted)]
     assert best_pace(table, step, budget) == pytest.approx(max(paces))

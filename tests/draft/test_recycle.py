@@ -1,4 +1,4 @@
-"""The recycling table holds each token's last likely successors, whoever's row they came from."""
+"""The recycling table holds each token's last likely successors, whichever row they came from."""
 
 from time import perf_counter
 
@@ -77,7 +77,7 @@ def filled(seed=0, *, is_chain=False):
     return drafter
 
 
-def test_the_tree_is_of_successors_best_first_and_within_its_budget():
+def test_the_tree_holds_successors_best_first_within_budget():
     drafter = filled()
     for nodes, depth in ((1, 1), (5, 2), (24, 3), (60, 60)):
         (draft,) = drafter.propose([view([3, 7])], [Budget(nodes, depth)])

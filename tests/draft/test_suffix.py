@@ -100,7 +100,7 @@ def test_confidence_follows_what_was_kept():
     assert estimates[0] < 0.1 < 0.9 < estimates[4] <= 1
 
 
-def test_a_text_that_goes_its_own_way_is_believed_less_than_others_and_another_starts_afresh():
+def test_a_deviating_text_counts_less_and_another_starts_afresh():
     text, drafter = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], SuffixDrafter()
     for name in range(20):  # kinds that are right in most texts
         draft = guess(drafter, text, name=name)
@@ -174,7 +174,7 @@ def test_outputs_stay_for_later_requests_and_prompts_do_not():
     assert guess(drafter, [1, 2, 3, 4], 3, name=2).drafted == 0
 
 
-def test_a_named_corpus_is_saved_at_the_end_and_found_again(tmp_path):
+def test_a_named_corpus_is_saved_and_found_again(tmp_path):
     path = tmp_path / "kept"
     drafter = lookup("suffix")(setting(), str(path))
     play(drafter, 0, [1, 2, 3], [40, 41, 42, 43, 44])
