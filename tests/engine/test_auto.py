@@ -1,4 +1,4 @@
-"""`--draft auto` asks everybody who needs no asking for, and a known model's smaller sibling if it is here."""
+"""`--draft auto` mixes all that need no setting, and a known model's smaller sibling if it is here."""
 
 import pytest
 from pairs import loaded, setting_of, target_of
@@ -22,7 +22,7 @@ def test_without_a_sibling_it_needs_no_model():
     drafter = auto.make_auto(setting_of(target, []), "")
     assert isinstance(drafter, MixDrafter)
     assert drafter.sources == ("predicted", "suffix", "recycle")
-    assert drafter.sources[1:] == MIX, "what is proposed to whoever wants company for it"
+    assert drafter.sources[1:] == MIX, "what is proposed as company for a model"
 
 
 def test_the_sibling_of_a_known_model_joins(monkeypatch):

@@ -91,7 +91,7 @@ def test_small_rows_are_had_twice_beyond_the_limit():
 
 
 @pytest.mark.parametrize("base", [1.0, 3.0, 20.0])
-def test_a_very_slow_machine_has_two_rows_and_waits_for_little_more(base):
+def test_a_very_slow_machine_measures_little_more_than_two_rows(base):
     model = Clocked(0.0, base=base)
     found = measure(model, NoDrafter(), model.tools())
     assert len(found.cost.rows) >= 2
@@ -99,7 +99,7 @@ def test_a_very_slow_machine_has_two_rows_and_waits_for_little_more(base):
     assert any("fewer than 2" in doubt for doubt in found.quality.doubts)
 
 
-def test_a_text_that_is_read_slowly_is_no_forward_of_one_row():
+def test_a_slowly_read_text_is_no_forward_of_one_row():
     class Stalls(Clocked):
         def forward(self, batch, cache, *, taps=()):
             self.now += 2.0 if len(batch.tokens) == TEXT - 9 else 0.0
@@ -217,7 +217,7 @@ def test_one_row_alone_is_not_kept(home):
     assert not home.exists() or not list(home.iterdir())
 
 
-def test_the_later_of_two_processes_takes_what_the_first_one_kept(home):
+def test_the_later_process_takes_what_the_first_kept(home):
     model, other = Clocked(1e-3), Clocked(1e-3, base=0.02)
     found = calibrated(other, NoDrafter(), KEY, instruments=other.tools())
     (path,) = home.iterdir()

@@ -32,7 +32,7 @@ def params(count):
     return SamplingParams(max_tokens=count, ignore_eos=True, temperature=2.0)
 
 
-def test_a_table_that_is_wrong_for_long_is_replaced_once_nobody_waits(llm, measured):
+def test_a_lastingly_wrong_table_is_replaced_once_no_request_waits(llm, measured):
     controller = llm.engine.parts.controller
     before, beliefs = llm.generate("Hi", params(20)).token_ids, dict(controller.experience)
     wrong = CostTable({int(rows): seconds / 3 for rows, seconds in controller.cost.to_json().items()})
@@ -41,7 +41,7 @@ def test_a_table_that_is_wrong_for_long_is_replaced_once_nobody_waits(llm, measu
     while not wrong.has_drifted:
         next(reader)  # rounds take three times what the table says
     assert llm.generate("Hi", params(20)).token_ids == before
-    assert not measured, "somebody is in the middle of a reply"
+    assert not measured, "a reply is in the middle"
     reader.close()
     assert llm.generate("Hi", params(20)).token_ids == before
     assert measured == [{"again": True}]

@@ -16,7 +16,7 @@ def test_a_word_is_banned_with_and_without_a_space():
     assert spellings(" ", tokenizer) == [[2], [2, 2]]
 
 
-def test_the_space_a_tokenizer_adds_is_told_from_the_texts_own():
+def test_a_tokenizers_added_space_differs_from_the_texts_own():
     class Prefixed(ByteTokenizer):
         add_space_prefix = True
 

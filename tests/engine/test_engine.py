@@ -62,7 +62,7 @@ def test_a_request_that_cannot_run_is_refused_and_leaves_nothing(prompt, params,
     engine.cache.check()
 
 
-def test_a_running_id_is_refused_and_a_finished_one_is_free():
+def test_a_running_id_is_refused_a_finished_one_free():
     engine = engine_of()
     engine.add(Request(5, [1, 2], SamplingParams(max_tokens=2)))
     with pytest.raises(UsageError, match="`5`"):
@@ -138,7 +138,7 @@ def test_a_bush_at_the_end_of_the_context_fits(nodes):
     assert [token for event in engine.run() for token in event.tokens] == answer
 
 
-# ---- who runs
+# ---- which sequences run
 
 
 def sequence(name, prompt=(1, 2, 3), **params):
@@ -219,7 +219,7 @@ CONTROLLERS = {**loading.CONTROLLERS, "optimal": optimal}
 @pytest.mark.parametrize("control", CONTROLLERS)
 @pytest.mark.parametrize("beside", ["alone", "in a mix", "staged"])
 @pytest.mark.parametrize("length", [5, 600])
-def test_a_draft_model_reads_nothing_before_the_first_token_is_out(control, beside, length):
+def test_a_draft_model_reads_nothing_before_the_first_token(control, beside, length):
     model, draft = TinyModel(VOCAB, reach=None, context=1024), TinyModel(VOCAB, reach=None, context=1024)
     make = StagedDrafter if beside == "staged" else ModelDrafter
     drafter = make(draft, context=1024, name="model")

@@ -33,7 +33,7 @@ def moody(seen):
 
 @pytest.mark.parametrize("by_entropy", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_chain_ends_before_the_first_guess_it_is_not_sure_of(temperature, by_entropy):
+def test_a_chain_ends_before_its_first_unsure_guess(temperature, by_entropy):
     model, lengths = TinyModel(VOCAB, law=moody), set()
     for seed in range(12):
         start = np.random.default_rng(seed).integers(VOCAB, size=9).astype(np.int32)
@@ -69,7 +69,7 @@ def test_the_native_loop_stops_where_the_plain_one_does(floor, cut):
 
 
 @pytest.mark.parametrize("draws", ["chain", "tree", "greedy_tree"])
-def test_a_guess_drawn_from_a_law_of_its_own_stays_and_is_the_last(draws):
+def test_a_guess_drawn_from_its_own_law_stays_last(draws):
     """Dropping it for what it turned out to be would change the law."""
     drafter = ModelDrafter(TinyModel(VOCAB, seed=3), context=128, draws=draws)
     view = View(0, np.array([1, 2, 3], np.int32), SamplingParams(1.0))
@@ -88,7 +88,7 @@ def test_entropy_is_that_of_the_law_without_filters():
 
 
 @pytest.mark.parametrize("control", ["confidence", "entropy"])
-def test_both_controls_draft_through_a_whole_llm_and_change_no_token(talker, control):
+def test_both_controls_draft_through_an_llm_without_changing_tokens(talker, control):
     params = SamplingParams(max_tokens=40, ignore_eos=True)
     plain = LLM(talker, draft="off", context=256).generate("the cat", params)
     llm = LLM(talker, draft=str(talker), control=control, context=256, draft_quant="auto", draft_head=0)

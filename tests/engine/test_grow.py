@@ -60,7 +60,7 @@ def paths(draft):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_union_has_every_path_once_and_credits_the_stronger_belief(seed):
+def test_a_union_has_each_path_once_under_the_likelier_source(seed):
     drafts = [random_draft(seed), random_draft(seed + 100, source=1)]
     union, agreed = merge(drafts, [0, 2])
     assert set(paths(union)) == set().union(*(paths(draft) for draft in drafts))
@@ -76,7 +76,7 @@ def test_a_union_has_every_path_once_and_credits_the_stronger_belief(seed):
         ]
         strongest = max(believed for believed, _ in beliefs)
         assert union.guess[node] == np.float32(strongest)
-        assert int(union.source[node]) in [who for believed, who in beliefs if believed == strongest]
+        assert int(union.source[node]) in [source for believed, source in beliefs if believed == strongest]
         assert bool(agreed[node]) == (len(beliefs) > 1)
 
 
@@ -105,7 +105,7 @@ def test_a_subtree_keeps_laws_and_flags_of_its_nodes():
     assert kept.laws == {}
 
 
-def test_of_sources_that_differ_the_less_believed_is_right_only_where_the_other_is_wrong():
+def test_a_less_likely_rival_counts_only_where_others_fail():
     tree = TokenTree(np.array([0, 1, 2, 3, 4], np.int32), np.array([-1, 0, 0, 0, 1], np.int32))
     guess, source = np.array([1, 0.9, 0.5, 0.3, 0.8], np.float32), np.array([0, 0, 1, 1, 0], np.int8)
     found = rivals(Draft(tree, guess, source))

@@ -44,7 +44,7 @@ def test_abandoned_streams_hold_nothing(llm):
     assert llm.engine.cache.held() == 0
 
 
-def test_a_completion_in_the_middle_of_a_reply_stays_as_it_was(llm):
+def test_a_completion_taken_mid_reply_stays_as_it_was(llm):
     reply = llm.stream("a b c a b c a b", params(24, logprobs=1))
     events = iter(reply)
     next(events)

@@ -62,7 +62,7 @@ def rate_after(path, *, key=KEY):
 # ---- records
 
 
-def test_what_is_recalled_is_worth_a_few_observations_whatever_was_seen():
+def test_recalled_counts_are_worth_a_few_observations():
     one = Acceptance(np.full(2, 0.5))
     one.recall(np.array([[900.0, 0.0], [1000.0, 0.0]]), 6.0)
     assert one.rates()[0] == pytest.approx((5.4 + 1) / 8)
@@ -105,7 +105,7 @@ def test_bounds_keep_rates():
     assert one.rates()[0] == pytest.approx((0.8 + 1) / (1 + 2))
 
 
-def test_every_source_of_a_mix_is_kept_under_a_name_of_its_own():
+def test_every_source_of_a_mix_has_its_own_name():
     draft = ModelDrafter(TinyModel(16), context=64, name="small")
     mix = MixDrafter([SuffixDrafter(), RecycleDrafter(16), draft, NoDrafter()])
     names = set(experience_of(mix))
@@ -131,7 +131,7 @@ def test_counts_add_up_over_runs_up_to_a_bound(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["x.json"], "nothing half-written is left"
 
 
-def test_a_reply_does_not_wait_for_who_holds_the_file(tmp_path, monkeypatch):
+def test_a_reply_does_not_wait_for_a_held_file(tmp_path, monkeypatch):
     path, one = tmp_path / "x.json", table(6, 6)
     memory = memory_at(path, one)
     monkeypatch.setattr(memory, "_saved", -1e9)
@@ -194,7 +194,7 @@ def test_a_file_of_no_use_is_ignored_and_replaced(tmp_path, text):
     assert rate_after(path) > 0.7
 
 
-def test_a_file_of_another_model_or_far_too_large_is_ignored(tmp_path):
+def test_another_models_file_or_a_huge_one_is_ignored(tmp_path):
     path = tmp_path / "x.json"
     memory_at(path, table(6, 6)).save()
     assert rate_after(path, key={**KEY, "cpu": "c"}) == 0.5
@@ -202,7 +202,7 @@ def test_a_file_of_another_model_or_far_too_large_is_ignored(tmp_path):
     assert rate_after(path) == 0.5
 
 
-def test_a_folder_that_cannot_be_written_loses_nothing_of_this_run(tmp_path):
+def test_an_unwritable_folder_loses_nothing_of_this_run(tmp_path):
     folder = tmp_path / "measured"
     folder.write_text("a file where the folder would be")
     memory = memory_at(folder / "x.json", table(6, 6))
@@ -227,7 +227,7 @@ for i in range(20):
 """
 
 
-def test_processes_that_write_at_once_lose_nothing_and_leave_a_whole_file(tmp_path):
+def test_processes_writing_at_once_lose_nothing(tmp_path):
     path = tmp_path / "x.json"
     running = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) for _ in range(3)]
     while any(one.poll() is None for one in running):
@@ -240,10 +240,10 @@ def test_processes_that_write_at_once_lose_nothing_and_leave_a_whole_file(tmp_pa
     assert [one.name for one in tmp_path.iterdir()] == ["x.json"]
 
 
-# ---- who has one
+# ---- which controllers have one
 
 
-def test_only_the_optimal_controller_remembers_and_the_environment_turns_it_off(home, monkeypatch):
+def test_only_optimal_remembers_and_the_environment_turns_it_off(home, monkeypatch):
     optimal = OptimalController(CostTable({1: 0.02}), ["suffix"], most=4)
 
     def keeps(controller):

@@ -30,7 +30,7 @@ def stored(drafter, name):
 
 
 @pytest.mark.parametrize("seed", sweep(range(25), fast=range(5)))
-def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(seed):
+def test_after_any_verdicts_the_state_equals_a_fresh_one(seed):
     """Sequences come, grow by any number of tokens of any value, skip rounds, and go; `TinyModel` reads every cached
     token, so a wrong one shows in the guesses as well."""
     chance = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ def test_a_text_that_changed_behind_its_back_is_read_again():
         drafter.cache.check()
 
 
-def test_after_a_fully_accepted_round_it_reads_two_tokens_and_otherwise_one():
+def test_it_reads_two_tokens_after_full_acceptance_else_one():
     model = TinyModel(VOCAB, reach=None)
     drafter = ModelDrafter(model, context=200)
     tokens = [1, 2, 3, 4]
@@ -118,7 +118,7 @@ def test_confidence_by_depth_lies_in_zero_to_one_and_falls():
 
 
 def test_texts_that_together_outgrow_the_drafts_room_are_no_error():
-    """Each fits by itself: who finds no room goes without a guess, and the others go on."""
+    """Each fits by itself: a sequence that finds no room goes without a guess, and the others go on."""
     model = TinyModel(VOCAB, reach=None, context=128)
     drafter = ModelDrafter(model, context=128)
     texts = np.random.default_rng(0).integers(VOCAB, size=(6, 60)).astype(np.int32)

@@ -47,7 +47,7 @@ def same(a, b):
 
 
 def play(seed, one, other, *, rounds=14, floor=None):
-    """Let two drafters live through the same rounds of a few sequences; every draft must be the same."""
+    """Play two drafters through the same rounds of a few sequences; every draft must be the same."""
     chance = np.random.default_rng(seed)
     texts = {i: text(seed + i, int(chance.integers(1, 60))) for i in range(3)}
     params = {i: random_params(chance, seed) for i in texts}
@@ -132,7 +132,7 @@ def test_a_planted_bug_shows(bug, monkeypatch):
             play(seed, fast, plain)
 
 
-def test_a_cut_down_head_has_the_whole_ones_logits_for_its_tokens():
+def test_a_reduced_head_has_the_whole_heads_logits():
     """Also for rows that were replaced, in every packing."""
     for quant in ("f32", "bf16", "q8", "q4", "q4s"):
         model = tiny("wide", quant=quant)
@@ -194,8 +194,8 @@ def test_rates_follow_what_is_seen():
     assert abs(rates.kept[1, bin] - 0.3) < 0.1, "a depth never seen is thought to be like the others"
 
 
-def test_a_depth_that_was_bad_once_is_thought_of_like_the_others_in_the_end():
-    """Chains stop before a depth believed to be bad, so nobody finds out that it has become good."""
+def test_a_once_bad_depth_recovers_to_the_others_estimate():
+    """Chains stop before a depth believed to be bad, so no guess shows that it has become good."""
     confidence = Confidence()
     for _ in range(30):
         confidence.observe(Guesses([5, 5, 5], [0.99] * 3, [[], [], []]), [5, 5, 6])
@@ -207,8 +207,8 @@ def test_a_depth_that_was_bad_once_is_thought_of_like_the_others_in_the_end():
     assert rates.ahead[2, -2] > 0.6, rates.ahead[:3, -2]
 
 
-def test_what_follows_a_sure_guess_is_not_given_up_for_a_hard_text():
-    """Who stops after one guess sees none that follows one: after a hard text an easy one went on with one a round."""
+def test_a_hard_text_does_not_stop_guesses_behind_sure_ones():
+    """A chain of one guess shows none that follows it: after a hard text an easy one went on with one a round."""
     confidence, sure = Confidence(), bin_of(0.99)
     for turn in range(60):  # half of the first guesses are right, and a third of those that follow them
         guesses = Guesses([5, 5], [0.99 if turn % 2 else 0.3, 0.9], [[], []])

@@ -35,7 +35,7 @@ def pairs(chance, count, keep):
     return out
 
 
-def test_one_token_is_match_enough_only_where_it_has_proved_right():
+def test_one_token_matches_only_where_it_proved_right():
     chance = np.random.default_rng(0)
     drafted, kept = play(NgramDrafter(), pairs(chance, 400, 1.0), Budget(1, 1))
     assert kept > 300, (drafted, kept)
@@ -66,7 +66,7 @@ def test_a_path_less_likely_than_the_price_is_not_drafted(floor):
     np.testing.assert_array_equal(cut.guess, whole.guess[: cut.drafted + 1])
 
 
-def test_a_text_rewritten_since_is_read_anew_even_if_it_grew():
+def test_a_rewritten_text_is_read_anew_even_if_longer():
     drafter = NgramDrafter()
     drafter.propose([view([1, 2, 3, 4, 1, 2])], [Budget(2, 2)])
     (draft,) = drafter.propose([view([1, 2, 8, 9, 5, 6, 1, 2])], [Budget(2, 2)])

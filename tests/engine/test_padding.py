@@ -125,7 +125,7 @@ def test_a_padded_id_is_refused_by_name(plain, token):
             plain.generate(prompt, SamplingParams(**params))
 
 
-def test_logprobs_never_list_a_padded_row_and_sum_to_one_without(plain):
+def test_logprobs_sum_to_one_without_padded_rows(plain):
     reply = plain.generate([1, 2, 3], SamplingParams(max_tokens=8, logprobs=20, temperature=1.0))
     for one in reply.logprobs:
         assert not {token for token, _ in one.top} & {*PADDING}

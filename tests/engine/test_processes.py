@@ -94,7 +94,7 @@ def test_what_cannot_be_measured_is_refused(llm, tokens, repeats, error, said):
     assert llm.plain_seconds_per_token([5] * 256, 1) > 0, "a reply may have filled the context"
 
 
-def test_nobody_generates_inside_a_round_of_the_same_model(llm, talker):
+def test_no_call_generates_inside_a_round_of_its_model(llm, talker):
     other = LLM(talker, draft="off", context=64)
 
     def asking(which):
@@ -110,7 +110,7 @@ def test_nobody_generates_inside_a_round_of_the_same_model(llm, talker):
     assert llm.generate("The sky is", PARAMS).token_ids == llm.generate("The sky is", PARAMS).token_ids
 
 
-def test_what_is_collected_while_somebody_measures_waits(llm, monkeypatch):
+def test_collection_waits_while_a_measurement_runs(llm, monkeypatch):
     """A reply abandoned in a cycle is closed whenever Python likes."""
     begun = llm.stream("Once upon a time", SamplingParams(max_tokens=40, ignore_eos=True))
     next(iter(begun))
@@ -140,7 +140,7 @@ def told(llm, queue):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_child_forked_in_the_middle_of_a_round_says_so(talker):
+def test_a_child_forked_inside_a_round_says_so(talker):
     llm, inside, on = LLM(talker, draft="off", context=64), threading.Event(), threading.Event()
 
     def wait(ids, logits):

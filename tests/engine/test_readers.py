@@ -118,7 +118,7 @@ def test_asking_takes_no_page_and_hides_no_common_beginning():
     drafter.cache.check()
 
 
-def test_of_a_text_that_outgrew_the_draft_half_a_context_is_unread():
+def test_an_outgrown_draft_has_half_a_context_unread():
     drafter = ModelDrafter(TinyModel(16, reach=None, seed=6), context=64)
     text = np.zeros(100, np.int32)
     assert unread_by([View(1, text, SamplingParams())], drafter) == {"model": [32]}
@@ -129,7 +129,7 @@ def test_of_a_text_that_outgrew_the_draft_half_a_context_is_unread():
 
 @pytest.mark.parametrize("seed", sweep(range(4), fast=range(2)))
 @pytest.mark.parametrize("kind", [tli, slem, staged], ids=["tli", "slem", "staged"])
-def test_after_any_schedule_of_verdicts_the_state_is_a_fresh_ones(kind, seed):
+def test_after_any_verdicts_the_state_equals_a_fresh_one(kind, seed):
     target, make = kind()
     assert schedule(make, target, seed) > 50
 
@@ -159,7 +159,7 @@ def fails(make, target, seed):
     return False
 
 
-def test_a_text_whose_last_word_is_cut_anew_is_read_anew_from_there():
+def test_a_recut_last_word_is_read_anew_from_there():
     """A few letters at a time: three of them are one token of the draft's as soon as the third is there."""
     target, make = slem()
     letters = [target.tokenizer.pieces.index(bytes([byte])) for byte in VERSE]
@@ -201,7 +201,7 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
 
 
 class Trusting(NgramDrafter):
-    """Reads on by counting: whoever takes a text back must say so."""
+    """Reads on by counting: a caller that takes a text back must say so."""
 
     def __init__(self):
         super().__init__()
@@ -226,7 +226,7 @@ class Trusting(NgramDrafter):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_inner_look_up_reads_no_token_that_was_taken_back(seed):
+def test_the_inner_look_up_reads_no_withdrawn_token(seed):
     """And learns of every block what the draft model said of it."""
     model, inners = TinyModel(16, reach=2, sharpness=2, seed=6), []
 
@@ -249,7 +249,7 @@ def test_any_chain_will_do_for_the_inner_look_up(inner):
 # ---- maps
 
 
-def test_tokens_are_paired_by_their_bytes_and_specials_by_their_role():
+def test_tokens_pair_by_bytes_and_specials_by_role():
     target = ByteTokenizer([b"a", b" b", b"<end>", b"<x>", b"zz"], eos_ids=[2], special=[2, 3])
     draft = ByteTokenizer([b"<stop>", b" b", b"q", b"a", b"<x>"], eos_ids=[0], special=[0])
     words = map_tokens(target, draft, vocab=7)
@@ -262,7 +262,7 @@ def test_tokens_are_paired_by_their_bytes_and_specials_by_their_role():
     assert words.spell(6) == [], "padding"
 
 
-def test_a_byte_fallback_gives_way_to_the_token_of_the_same_text():
+def test_a_byte_fallback_yields_to_the_token_of_its_text():
     class Fallback(ByteTokenizer):
         def token_text(self, token):
             return "<0x61>" if token == 0 else super().token_text(token)

@@ -54,7 +54,7 @@ def made(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_it_drafts_alone_and_in_a_mix_and_changes_no_token(talker, made, temperature):
+def test_it_drafts_alone_and_mixed_without_changing_tokens(talker, made, temperature):
     params = SamplingParams(temperature, seed=3, max_tokens=60, ignore_eos=True)
     plain = LLM(talker, draft="off", context=256).generate(PROMPT, params)
     alone = LLM(talker, draft="echo:2", control="fixed", draft_tokens=4, context=256)

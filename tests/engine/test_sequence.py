@@ -33,7 +33,7 @@ def test_tokens_are_kept_until_the_limit():
     assert one.tokens.tolist() == [65, 66, 67, 68, 69]
 
 
-def test_what_it_shows_nobody_can_write_to():
+def test_the_shown_tokens_are_read_only():
     one = sequence(max_tokens=3)
     for shown in (one.tokens, one.view().tokens, one.tokens[:1]):
         with pytest.raises(ValueError, match="WRITEABLE"):
@@ -86,7 +86,7 @@ def test_a_stop_string_cuts_the_text_however_tokens_arrive(seed):
     assert kept == text.index("!") + 1
 
 
-def test_what_only_began_a_stop_string_is_said_in_the_end():
+def test_an_unfinished_stop_string_is_shown_at_the_end():
     one = sequence(max_tokens=4, stop=("DEFG!",))
     assert one.append(list(b"CD")) == (2, "C")
     assert one.append(list(b"EF")) == (2, "DEF")
@@ -110,7 +110,7 @@ def test_no_delta_shows_half_a_character(text, seed):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_cut_inside_a_character_shows_it_once_at_its_end(text):
+def test_a_cut_character_is_shown_once_at_the_end(text):
     data = text.encode()
     for count in range(1, len(data)):
         one = sequence(max_tokens=count)
