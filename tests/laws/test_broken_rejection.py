@@ -179,7 +179,7 @@ def test_chains_may_stop_without_looking_ahead(make_verifier, draw):
 # ---- how much is accepted
 
 
-def test_a_block_keeps_at_least_as_many_tokens_as_its_tokens_one_by_one():
+def test_a_block_keeps_at_least_what_token_by_token_keeps():
     """Over 16 pairs of models; and more in the mean."""
     gains = []
     for seed in range(16):

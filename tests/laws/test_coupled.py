@@ -303,7 +303,7 @@ def test_equal_laws_always_match_and_disjoint_ones_never():
 
 
 @pytest.mark.parametrize("tokens", sweep((1_600, 6_000), fast=(1_600,)))
-def test_a_model_drafter_is_accepted_as_often_as_the_closed_form_says(tokens):
+def test_a_model_drafters_acceptance_is_the_closed_form(tokens):
     """Through the engine: the first draft of each round against the law's overlap in its context; z as above."""
     vocab, params = 6, SamplingParams(1.0)
     other, q_table = markov(vocab, 2)

@@ -233,7 +233,7 @@ def shared_error(world, make_verifier, share, *, length=4, count=2):
     return distance(found, plain)
 
 
-def test_a_block_may_share_neither_guesses_nor_coins_with_the_next_round():
+def test_a_block_shares_neither_guesses_nor_coins_between_rounds():
     """It looks at both before it gives them back. A total variation of 0.009 and 0.016: no statistics would see it."""
     world = World(2, 0, alike=0.0, zeros=0)
     assert shared_error(world, RejectionVerifier, "drafts") < 1e-12  # never looks behind a refusal

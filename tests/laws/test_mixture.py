@@ -107,7 +107,7 @@ def test_a_restricted_law_that_does_not_sum_to_one_shows(monkeypatch):
     assert distance(played(["tli"], table, monkeypatch, spoil), plain_law(table, LENGTH)) > 0.01
 
 
-def test_a_map_that_is_off_by_one_id_still_says_what_it_drew_from(monkeypatch):
+def test_a_map_off_by_one_id_still_records_its_law(monkeypatch):
     """A wrong map makes bad guesses, never another law: what is recorded went through the same map."""
     table, make = Table(VOCAB, 7), voice_of
 
