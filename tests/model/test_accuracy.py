@@ -126,7 +126,7 @@ PACKINGS = {
 }
 
 
-def test_the_default_model_is_close_to_a_float64_forward_and_a_mistake_is_far():
+def test_the_default_model_is_near_float64_and_mistakes_are_far():
     """One of thirty layers whose values are a place off costs more than what is allowed."""
     file = found("smollm2-135m")
     packed, weights, got = check(file, SHORT)

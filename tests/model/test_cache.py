@@ -282,7 +282,7 @@ def test_the_last_token_is_never_taken_from_the_cache():
     cache.check()
 
 
-def test_pages_of_released_sequences_are_found_until_their_room_is_needed_oldest_first():
+def test_released_pages_are_found_until_evicted_oldest_first():
     cache, store = filled(4)
     one, two = text(1, 64), text(2, 33)
     for tokens in (one, two):
@@ -341,7 +341,7 @@ def test_check_notices_what_is_wrong():
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "smollm3"])
-def test_native_slots_after_a_commit_are_the_bits_of_a_rebuild(name):
+def test_native_slots_after_a_commit_equal_a_rebuild_bitwise(name):
     model, random = tiny(name, GgmlType.Q4_0), np.random.default_rng(5)
     cache = model.new_cache(256)
     sequence, tokens = cache.open(), text(1, 29)

@@ -28,7 +28,7 @@ def test_q4_1_has_a_scale_and_a_least_value():
     np.testing.assert_array_equal(unpack(GgmlType.Q4_1, raw, (32,)), [-1.25] * 16 + [0.25 * j - 2 for j in range(16)])
 
 
-def test_q5_0_takes_the_fifth_bit_of_element_j_from_bit_j():
+def test_q5_0_takes_element_js_fifth_bit_from_bit_j():
     raw = half(2.0) + (1 << 0 | 1 << 5 | 1 << 31).to_bytes(4, "little") + bytes([0x21] * 16)
     expected = [2.0 * (1 - 16)] * 16 + [2.0 * (2 - 16)] * 16
     for j in (0, 5, 31):
@@ -36,7 +36,7 @@ def test_q5_0_takes_the_fifth_bit_of_element_j_from_bit_j():
     np.testing.assert_array_equal(unpack(GgmlType.Q5_0, raw, (1, 32))[0], expected)
 
 
-def test_q5_1_has_a_scale_a_least_value_and_fifth_bits():
+def test_q5_1_has_scale_least_value_and_fifth_bits():
     raw = half(2.0) + half(1.0) + (1 << 17).to_bytes(4, "little") + bytes([0x43] * 16)
     expected = [7.0] * 16 + [9.0] * 16
     expected[17] += 32
@@ -56,7 +56,7 @@ def scale_and_least(j, q):
 
 
 @pytest.mark.parametrize("five", [False, True])
-def test_q4_k_and_q5_k_equal_a_loop_over_their_definition(five):
+def test_q4_k_and_q5_k_equal_their_definitions_loop(five):
     body = np.random.default_rng(1).integers(0, 256, 172 if five else 140, dtype=np.uint8).tobytes()
     scales, high, codes = body[:12], body[12:44], body[44:] if five else body[12:]
     d, dmin, expected = 0.03125, 0.125, []

@@ -67,7 +67,7 @@ def test_tensors_come_back_outermost_dimension_first(tmp_path, alignment):
     assert not file.tensors["b"].data.flags.writeable
 
 
-def test_released_tensors_stay_readable_and_the_file_may_close_under_them(tmp_path):
+def test_released_tensors_stay_readable_after_the_file_closed(tmp_path):
     values = np.arange(8192, dtype=np.float32)
     file = GgufFile.open(write_gguf(tmp_path / "a.gguf", {}, {"a": values}))
     tensor = file.tensor("a")

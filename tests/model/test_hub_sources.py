@@ -33,7 +33,7 @@ def test_gated_repositories_say_what_to_do(hub):
         resolve("hf:org/tiny-GGUF:tiny.gguf")
 
 
-def test_hub_files_are_fetched_once_and_checked_by_the_hubs_own_digest(hub, home):
+def test_hub_files_are_fetched_once_and_checked_by_digest(hub, home):
     path = resolve("hf:org/tiny-GGUF:tiny.gguf")
     assert finals(home) == ["hf/org--tiny-GGUF/tiny.gguf"]
     asked = len(hub.requests)
@@ -126,7 +126,7 @@ def test_a_type_names_all_parts_of_a_split_file(hub, home):
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q4", "Q5_K_M", "F32", "K_M", "latest"])
-def test_a_type_that_is_not_there_is_told_with_those_that_are(hub, home, kind):
+def test_a_missing_type_is_told_with_those_that_are_there(hub, home, kind):
     holds(hub, *QUANTS)
     with pytest.raises(ModelNotFound) as caught:
         resolve(f"hf:org/many:{kind}")
@@ -157,7 +157,7 @@ def sharded(*names, **more):
     return {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors.index.json": index, **more}
 
 
-def test_of_a_sharded_repository_comes_what_its_index_names_and_no_more(hub, home):
+def test_a_sharded_repository_brings_only_what_its_index_names(hub, home):
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     beside = ("consolidated.safetensors", "adapter_model.safetensors", "model-00003-of-00002.safetensors")
     hub.repos["org/shards"] = sharded(*shards, **dict.fromkeys((*shards, *beside), BODY))
@@ -175,7 +175,7 @@ def test_one_whole_file_goes_before_shards(hub, home):
     assert not {"model.safetensors.index.json", "model-1.safetensors"} & names  # an index would be followed
 
 
-def test_shards_that_are_not_there_or_elsewhere_are_refused_before_any_is_fetched(hub, home):
+def test_missing_or_foreign_shards_are_refused_before_any_is_fetched(hub, home):
     hub.repos["org/cut"] = sharded("a.safetensors", "b.safetensors", **{"b.safetensors": BODY})
     with pytest.raises(ModelNotFound, match=r"all 2 files that .*index\.json` of `org/cut` names; `a\.safetensors`"):
         resolve("hf:org/cut")

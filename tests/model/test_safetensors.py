@@ -201,7 +201,7 @@ def test_a_damaged_config_is_refused(tmp_path, raw):
         open_model(folder)
 
 
-def test_a_byte_order_mark_before_a_configuration_is_none_of_it(tmp_path):
+def test_a_byte_order_mark_is_no_part_of_a_configuration(tmp_path):
     folder = write_folder(tmp_path / "m")
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     index = {"weight_map": dict.fromkeys(weights(), "model-1.safetensors")}

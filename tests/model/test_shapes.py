@@ -30,7 +30,7 @@ def try_shape(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("head", [2, 16, 24, 48, 544, 1024])
-def test_a_head_that_attention_cannot_hold_is_refused_before_anything_is_packed(try_shape, monkeypatch, head):
+def test_a_head_too_large_for_attention_is_refused_before_packing(try_shape, monkeypatch, head):
     monkeypatch.setattr("paceline.model.native.load_weights", lambda *_: pytest.fail("weights were packed for it"))
     with pytest.raises(UnsupportedModel, match=rf"heads of a multiple of 32 numbers, at most 512; got {head}$"):
         try_shape({}, head=head)
@@ -43,7 +43,7 @@ def test_the_heads_that_the_refusal_names_run(try_shape, head):
 
 @pytest.mark.parametrize(("width", "ffn"), [*itertools.product([1, 48, 64], [1, 40, 96])])
 @pytest.mark.parametrize("quant", ["auto", "bf16", "q4", "q8", "q4s"])
-def test_widths_that_are_no_groups_run_as_floats_and_are_refused_packed(try_shape, width, ffn, quant):
+def test_ragged_widths_run_as_floats_and_are_refused_packed(try_shape, width, ffn, quant):
     if quant.startswith("q") and (width % 32 or ffn % 32):
         with pytest.raises(UnsupportedModel, match="multiple of 32") as caught:
             try_shape({"width": width, "ffn": ffn}, quant=quant)
@@ -58,6 +58,6 @@ def test_a_part_of_a_head_may_be_rotated(try_shape, rotary):
 
 
 @pytest.mark.parametrize(("sizes", "rotary"), [({}, 3), ({}, 31), ({}, 34), ({"heads": 3, "kv_heads": 2}, 32)])
-def test_numbers_that_fit_no_model_are_an_error_of_the_file(try_shape, sizes, rotary):
+def test_numbers_that_fit_no_model_are_a_file_error(try_shape, sizes, rotary):
     with pytest.raises(ModelFileError):
         try_shape(sizes, rotary=rotary)

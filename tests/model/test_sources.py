@@ -34,7 +34,7 @@ def test_the_folder_follows_the_environment(monkeypatch, tmp_path):
     assert models_folder().parts[-2:] == ("paceline", "models")
 
 
-def test_a_known_name_is_fetched_verified_and_then_needs_no_network(hub, home):
+def test_a_fetched_known_name_is_verified_and_needs_no_network(hub, home):
     path = resolve("tiny", progress=False)
     assert path == home / "tiny.gguf"
     assert path.read_bytes() == BODY
@@ -105,7 +105,7 @@ def test_a_wrong_digest_is_refused_and_nothing_kept(hub, home):
     assert not list(home.rglob("*.part"))
 
 
-def test_a_file_of_another_size_on_the_hub_is_not_even_downloaded(hub, home):
+def test_a_hub_file_of_another_size_is_not_downloaded(hub, home):
     hub.repos["org/tiny-GGUF"]["tiny.gguf"] = BODY + b"more"
     with pytest.raises(ModelFileError, match=rf"{len(BODY)} bytes.*the hub has {len(BODY) + 4}"):
         resolve("tiny")

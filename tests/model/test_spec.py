@@ -150,7 +150,7 @@ def test_a_llama_config_gives_its_numbers():
         config(hidden_act="relu")
 
 
-def test_heads_that_do_not_divide_the_width_are_named_with_it():
+def test_heads_not_dividing_the_width_are_named_with_it():
     with pytest.raises(ModelFileError, match=r"a width that 7 heads divide, or `head_dim`; got a width of 64"):
         spec_from_config({**CONFIG, "num_attention_heads": 7})
 
