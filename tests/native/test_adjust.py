@@ -111,7 +111,7 @@ def test_ids_beyond_the_row_are_left_out():
 # ---- processors
 
 
-def test_a_processor_sees_the_path_and_a_row_of_its_own():
+def test_a_processor_sees_the_path_and_its_own_row():
     seen = []
 
     def double(tokens, logits):

@@ -170,11 +170,11 @@ def test_a_row_is_the_same_bits_in_every_company(isa):
         same(threaded.feed(own, own.open(), tokens), want, "three threads")
 
 
-def test_a_page_is_as_long_in_python_as_in_the_kernels():
+def test_python_and_kernels_agree_on_a_pages_length():
     assert native().PAGE == PAGE
 
 
-def test_the_checks_notice_a_window_off_by_one_and_a_visible_sibling(monkeypatch):
+def test_checks_notice_off_by_one_windows_and_visible_siblings(monkeypatch):
     heads = Heads(ISAS[0], window=16)
     heads.window = 17
     with pytest.raises(AssertionError, match="apart by"):

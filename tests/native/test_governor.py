@@ -1,4 +1,4 @@
-"""How many threads a forward uses, on machines that are made up: seconds and losses are told to the governor."""
+"""How many threads a forward uses, on made-up machines: the governor is given seconds and losses."""
 
 import numpy as np
 import pytest

@@ -102,7 +102,7 @@ def test_arrays_of_other_shapes_are_refused(good, name):
             model.forward(replace(batch, **{name: wrong}), cache)
 
 
-def test_rows_that_starts_claim_and_nobody_brought_are_not_read(good):
+def test_rows_claimed_by_starts_but_absent_are_not_read(good):
     """The arrays lie at the front of longer ones that would pass every check but that of `starts`."""
     model, cache, _ = good
     long = flatten(cache, [cache.open()], [TokenTree.chain(text(2, 64))], [1])

@@ -153,7 +153,7 @@ def test_dequantize_and_embedding_table_give_the_rows_of_the_file(kind):
         np.testing.assert_array_equal(_native.EmbedTable.from_weight(pack(kind, data)).lookup(ids), want[ids])
 
 
-def test_five_bit_k_blocks_lose_only_the_rounding_of_their_scales():
+def test_five_bit_k_blocks_lose_only_their_scales_rounding():
     data = blocks(Q5_K, 37, 512)
     weight = pack(Q5_K, data)
     assert weight.kind == "W6"
@@ -193,7 +193,7 @@ def test_four_bit_fit_beats_the_plain_range():
     assert fitted <= 0.87 * plain, (fitted, plain)
 
 
-def test_a_grid_of_whole_scales_is_kept_at_little_more_than_four_bits():
+def test_whole_scales_are_kept_at_little_over_four_bits():
     """Codes from -8 to 7, scales of either sign that are 127ths of their row's largest: nothing is lost."""
     rng = np.random.default_rng(3)
     codes, sc = rng.integers(-8, 8, (37, 28, 32)), rng.integers(-127, 128, (37, 28, 1))
@@ -259,7 +259,7 @@ def test_a_source_of_the_asked_precision_is_kept_exactly():
         np.testing.assert_array_equal(read_both(pack(kind, data, to)), expected(kind, data))
 
 
-def test_halves_and_bfloats_round_to_nearest_even_over_their_whole_range():
+def test_halves_and_bfloats_round_to_nearest_even_everywhere():
     every = np.arange(2**16, dtype=np.uint16)
     raw = every.view(np.uint8)
     half_values = every.view(np.float16).astype(np.float32)
@@ -279,7 +279,7 @@ def test_halves_and_bfloats_round_to_nearest_even_over_their_whole_range():
 
 
 @pytest.mark.parametrize(("kind", "packed"), [(Q4_K, "W4K"), (Q4_1, "W4"), (Q5_0, "W4S"), (Q8_0, "W4S"), (Q6_K, "W4S")])
-def test_what_has_four_bits_is_not_rounded_again_for_a_draft(kind, packed):
+def test_four_bit_weights_are_not_rounded_again_for_drafts(kind, packed):
     data = blocks(kind, 32, 256)
     weight = pack(kind, data, "q4s")
     assert weight.kind == packed

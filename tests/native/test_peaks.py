@@ -120,7 +120,7 @@ def test_parts_keep_their_peaks_and_other_views_have_none():
     assert logits.copy().peaks is None
 
 
-def test_models_keep_peaks_of_the_logits_drawn_from_and_of_no_others():
+def test_models_keep_peaks_only_of_logits_drawn_from():
     model = tiny("qwen2", GgmlType.Q8_0)
     cache = model.new_cache(32)
     batch = flatten(cache, [cache.open()], [TokenTree.chain(np.arange(5, dtype=np.int32))], [5])

@@ -88,7 +88,7 @@ def test_callers_take_turns():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_what_a_run_throws_reaches_the_caller_and_ends_the_job(threads):
+def test_a_tasks_exception_reaches_the_caller_and_ends_the_job(threads):
     pool = native().Pool(threads)
     pool.jitter(50)
 

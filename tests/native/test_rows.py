@@ -202,7 +202,7 @@ def test_batch_mates_of_other_lengths(model):
 
 @isas
 @models
-def test_every_node_of_a_tree_is_its_branch_as_a_chain(model):
+def test_every_tree_node_equals_its_branch_as_a_chain(model):
     check_trees(model, (0, 1, 31, 40), 13)
 
 

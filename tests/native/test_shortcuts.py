@@ -129,7 +129,7 @@ def test_rows_that_are_no_law_are_refused(call, temperature, bad, says):
         call(np.full(9, -np.inf, np.float32), SamplingParams(temperature=temperature), 0)
 
 
-def test_a_block_far_behind_still_wins_by_one_draw_in_millions():
+def test_a_far_behind_block_wins_one_draw_in_millions():
     """Of ten million words the largest lifts its token by 15 or more; only then may it beat the leader."""
     vocab, seed = 100_000, 21
     every = np.arange(vocab, dtype=np.int32)
