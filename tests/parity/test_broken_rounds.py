@@ -81,7 +81,7 @@ def interrupted_at(count, engine):
         sys.settrace(before)
 
 
-def test_an_interrupt_at_any_line_of_a_round_leaves_everything_consistent():
+def test_an_interrupt_at_any_line_leaves_a_round_consistent():
     model = TinyModel(16, reach=None)
     prompts = {i: [1 + i, 2, 3] for i in range(3)}
     plain = {i: plain_tokens(model, prompt, PARAMS)[3:] for i, prompt in prompts.items()}
@@ -145,7 +145,7 @@ def test_what_is_no_draft_is_refused_by_name(make, says):
     assert says in str(caught.value)
 
 
-def test_nobody_can_write_to_a_sequences_tokens():
+def test_a_sequences_tokens_are_read_only():
     class Writer(NgramDrafter):
         def propose(self, views, budgets):
             views[0].tokens[-1] = 9

@@ -35,7 +35,7 @@ def drafters():
 @pytest.mark.parametrize("kind", range(5))
 @pytest.mark.parametrize("length", [1, 4, 8, 16])
 @pytest.mark.parametrize("prompt", [20, 50, 59, 61, 62])
-def test_a_draft_that_reads_as_much_as_the_target_reads_all_of_it(kind, length, prompt, caplog):
+def test_a_draft_with_the_targets_context_reads_all_of_it(kind, length, prompt, caplog):
     target, drafter = list(drafters())[kind]
     readers = [drafter.reader] if hasattr(drafter, "reader") else [voice.reader for voice in drafter.voices]
     starts, texts = set(), np.random.default_rng(1).integers(target.model.spec.vocab, size=prompt).tolist()
@@ -61,7 +61,7 @@ def test_a_draft_that_reads_as_much_as_the_target_reads_all_of_it(kind, length, 
 
 
 @pytest.mark.parametrize(("prompt", "count"), [(59, 4), (59, 60), (63, 60), (70, 4)])
-def test_a_shorter_draft_reads_all_it_can_before_it_starts_over(prompt, count, caplog):
+def test_a_shorter_draft_fills_its_context_before_starting_over(prompt, count, caplog):
     target = target_of(context=256)
     drafter = ModelDrafter(TinyModel(16, reach=4, seed=0, context=64), context=256)
     params = SamplingParams(max_tokens=count)
@@ -74,7 +74,7 @@ def test_a_shorter_draft_reads_all_it_can_before_it_starts_over(prompt, count, c
     assert said.tally.drafted_tokens > 0
 
 
-def test_a_draft_reads_as_much_as_its_target_where_its_model_can():
+def test_a_draft_gets_its_targets_context_where_it_can():
     tokenizer = ByteTokenizer.letters(16)
     target = Loaded("big", TinyModel(16, context=20_000), tokenizer, 16_000)
 

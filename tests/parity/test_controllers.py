@@ -77,7 +77,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_batch_of_two_kinds_stays_exact_and_drafts_for_one(temperature, clock, monkeypatch):
+def test_a_batch_of_two_kinds_drafts_exactly_for_one(temperature, clock, monkeypatch):
     """A drafter that is right for even requests and lies for odd ones: budgets differ, tokens do not."""
     model = Timed(clock, 1e-3, reach=4, seed=2, context=1024)
     prompts = [np.random.default_rng(i).integers(VOCAB, size=5 + 20 * i).tolist() for i in range(4)]
@@ -104,8 +104,8 @@ def test_a_batch_of_two_kinds_stays_exact_and_drafts_for_one(temperature, clock,
     assert min(said.tally.acceptance_length for said in together[::2]) > 3
 
 
-def test_a_stranger_asked_for_eight_a_round_is_left_out(clock, monkeypatch):
-    """C12: few rounds draft, and the reply takes hardly longer than without."""
+def test_an_unrelated_draft_model_is_left_out(clock, monkeypatch):
+    """Few rounds draft, and the reply takes hardly longer than without."""
     target, draft = Timed(clock, 3e-3, reach=None, seed=1), Timed(clock, 1e-3, reach=None, seed=9)
     table = CostTable({rows: 3e-3 * (1 + 0.05 * rows) for rows in (1, 2, 4, 8, 16)})
     made = []

@@ -103,7 +103,7 @@ def innocent(said, last, right):
 
 
 @LENGTHS
-def test_a_token_without_text_ends_its_own_request_where_plain_decoding_does(length):
+def test_a_token_without_text_ends_only_its_own_request(length):
     model = TinyModel(VOCAB, reach=None)
     right = answers(model)
     reply = right[1][3:]
@@ -174,7 +174,7 @@ def test_stop_matching_that_raises_ends_its_own_request(length, monkeypatch):
         assert isinstance(last[1].error.__cause__, RuntimeError)
 
 
-def test_a_drafter_that_fails_to_learn_of_one_request_ends_no_other():
+def test_a_failing_observe_ends_no_other_request():
     model = TinyModel(VOCAB, reach=None)
     right = answers(model)
     said, last = play(engine_of(model, Forgetful()), SamplingParams(max_tokens=COUNT))
@@ -182,7 +182,7 @@ def test_a_drafter_that_fails_to_learn_of_one_request_ends_no_other():
     assert last[1].finish_reason == "error"
 
 
-def test_a_text_that_a_draft_cannot_read_costs_guesses_and_no_reply():
+def test_a_text_unreadable_for_a_draft_costs_no_reply():
     target, draft = singers()
     drafter = drafter_for(setting_of(target), draft)
     assert "slem" in drafter.sources[0]
@@ -221,7 +221,7 @@ FAILS = SamplingParams(max_tokens=20, ignore_eos=True, logits_processors=(fails_
 GOES = SamplingParams(max_tokens=20, ignore_eos=True)
 
 
-def test_whoever_reads_sees_only_its_own_error(llm):
+def test_a_reader_sees_only_its_own_error(llm):
     alone = llm.generate([1, 2, 3], GOES).token_ids
     for order in (0, 1):
         replies = [llm.stream([1, 2, 3], params) for params in ((GOES, FAILS), (FAILS, GOES))[order]]

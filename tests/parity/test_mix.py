@@ -1,4 +1,4 @@
-"""A mix is exact like its members, asks who takes time only when it pays, and lets everybody learn."""
+"""A mix is exact like its members, asks a slow member only when it pays, and lets every member learn."""
 
 import math
 
@@ -103,7 +103,7 @@ BUDGET = Budget(8, 8, 0.15 * np.arange(9.0), {"slow": 0.2})
 
 
 @pytest.mark.parametrize(("believed", "asked"), [(0.97, 0), (0.2, 1)])
-def test_who_takes_time_is_asked_only_when_the_others_are_unsure(believed, asked):
+def test_a_slow_drafter_is_asked_only_when_others_are_unsure(believed, asked):
     slow = Slow([1, 2, 3, 4])
     mix = MixDrafter([Copy([1, 2, 3, 4, 5, 6, 7, 8], believed), slow])
     mix.propose([view_at(5)], [BUDGET])
@@ -111,10 +111,10 @@ def test_who_takes_time_is_asked_only_when_the_others_are_unsure(believed, asked
     assert mix.spent == ({"slow": Spent(4, 0.1)} if asked else {})
 
 
-def test_prices_that_no_choice_earns_do_not_keep_anybody_from_guessing():
+def test_prices_no_choice_earns_do_not_stop_guessing():
     """Copying ran at five times plain speed; now there is nothing to copy, and a good draft is better than none."""
     price = Budget(8, 8, 5 * 0.05 * np.arange(9.0), {"slow": 5 * 0.2}, plain=5.0)
-    for known, asked in ((price, 1), (Budget(8, 8, price.price, price.step), 0)):  # not told, nobody can see it
+    for known, asked in ((price, 1), (Budget(8, 8, price.price, price.step), 0)):  # untold, it cannot be seen
         slow = Slow([1, 2, 3, 4])
         MixDrafter([Copy([], 0.5), slow]).propose([view_at(5)], [known])
         assert slow.asked == asked
@@ -127,7 +127,7 @@ def test_prices_that_no_choice_earns_do_not_keep_anybody_from_guessing():
     assert not hopeless.asked
 
 
-def test_a_copy_is_not_made_longer_than_earns_most_for_it_goes_on_in_the_next_round():
+def test_a_copy_is_no_longer_than_earns_most():
     """One of nine in ten: five guesses make the most of their time; at plain speed's price, eight pay as well."""
     price = 0.3 * np.arange(9.0)
     for plain, drafted in ((1.0, 5), (0.0, 8)):
@@ -138,7 +138,7 @@ def test_a_copy_is_not_made_longer_than_earns_most_for_it_goes_on_in_the_next_ro
     assert draft.drafted == 8
 
 
-def test_who_is_never_right_is_no_longer_asked():
+def test_a_drafter_that_is_never_right_is_no_longer_asked():
     slow = Slow([1, 2, 3, 4])
     mix = MixDrafter([slow])
     for _ in range(40):
@@ -147,7 +147,7 @@ def test_who_is_never_right_is_no_longer_asked():
     assert 1 <= slow.asked < 10, slow.asked
 
 
-def test_members_learn_from_what_they_said_even_if_it_was_pruned():
+def test_members_learn_from_their_pruned_guesses_too():
     one, two = Copy([1, 2, 3], 0.9), Copy([1, 5, 6], 0.01, "other")
     mix = MixDrafter([one, two])
     (draft,) = mix.propose([view_at(5)], [Budget(8, 8, 0.3 * np.arange(9.0))])
@@ -168,7 +168,7 @@ def test_agreement_is_learnt():
     assert values(draft)[1] > values(draft)[2:].max()
 
 
-def test_who_has_no_use_for_a_source_does_not_keep_it_from_others():
+def test_a_sequence_not_using_a_source_leaves_it_to_others():
     """Prices differ within a batch: endless for one sequence, nothing for another."""
     free, slow = Slow([1, 2, 3]), Slow([4, 5])
     free.sources = ("free",)

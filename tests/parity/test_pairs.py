@@ -136,7 +136,7 @@ def test_by_way_of_text_two_tokenizers_sing_one_verse(length):
 
 
 @BOTH
-def test_by_way_of_text_nothing_changes_when_the_draft_knows_nothing(params):
+def test_retokenised_guesses_of_an_ignorant_draft_change_nothing(params):
     target, draft = singers()
     stranger = dataclasses.replace(draft, model=TinyModel(draft.model.spec.vocab, seed=4, context=1024))
     model = TinyModel(target.model.spec.vocab, reach=3, seed=8, context=1024)
@@ -158,14 +158,14 @@ def test_padded_vocabularies_draft_as_they_are(ours, theirs, params):
     model = TinyModel(ours, reach=3, seed=3)
 
     def law(seen):
-        logits = np.full(theirs, 60, np.float32)  # a draft in love with its padding
+        logits = np.full(theirs, 60, np.float32)  # a draft that prefers its padding
         logits[:16] = model.logits_after(seen)[:16]
         return logits
 
     target, draft = loaded("big", model), loaded("small", TinyModel(theirs, reach=3, law=law))
     drafter = drafter_for(setting_of(target), draft)
     assert drafter.sources == ("small",)
-    prompt = [1, 2, ours - 1, 4]  # an id the draft may not have
+    prompt = [1, 2, ours - 1, 4]  # an id the draft may lack
     (plain,) = run(model, [prompt], params, tokenizer=loaded("", model, [*LETTERS, b"?", b"!", b"+", b"-"]).tokenizer)
     engine_tokenizer = loaded("", model, [*LETTERS, b"?", b"!", b"+", b"-"]).tokenizer
     (said,) = run(model, [prompt], params, drafter, tokenizer=engine_tokenizer)
@@ -186,7 +186,7 @@ def test_models_without_a_common_text_are_refused_by_name():
 # ---- several drafts
 
 
-def test_a_mixture_learns_whom_to_believe():
+def test_a_mixture_learns_which_member_is_right():
     target = target_of()
     drafter = drafter_of("ensemble:blunt+twin", target)
     assert isinstance(drafter, MixtureDrafter)
@@ -210,7 +210,7 @@ def test_branches_are_right_where_any_of_them_is(params):
 
 @BOTH
 @pytest.mark.parametrize("name", NAMES)
-def test_a_text_that_outgrows_the_drafts_is_drafted_from_its_end(name, params):
+def test_a_text_outgrowing_the_draft_is_drafted_from_its_end(name, params):
     target = target_of(seed=2, context=512)
     drafts = [
         permuted(dataclasses.replace(target, context=64), name="twin"),
@@ -227,7 +227,7 @@ def test_a_text_that_outgrows_the_drafts_is_drafted_from_its_end(name, params):
 @pytest.mark.parametrize("name", ["small", "staged:small", "ensemble:small+other", "branches:small+other", "self:1"])
 @pytest.mark.parametrize("rows", [0, 100])
 def test_every_draft_model_guesses_frequent_tokens_only(name, rows, monkeypatch):
-    """`--draft-head`, whoever asks the model; the prompt's own tokens have rows as well."""
+    """`--draft-head` under every drafter that asks the model; the prompt's own tokens have rows as well."""
     monkeypatch.setattr("paceline.draft.frequent.ranked", lambda tokenizer, vocab, folder: np.arange(vocab))
     pieces = [b"%03d" % i for i in range(VOCAB)]
     target = loaded("big", tiny("llama"), pieces)
@@ -243,7 +243,7 @@ def test_every_draft_model_guesses_frequent_tokens_only(name, rows, monkeypatch)
 
 @pytest.mark.parametrize("draws", ["shared", "chain"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_staged_draft_with_few_outputs_guesses_what_the_model_with_them_would(seed, draws):
+def test_a_staged_reduced_draft_guesses_as_its_model_does(seed, draws):
     """Rows that follow the text included."""
     chance = np.random.default_rng(seed)
     model, outputs = tiny("llama"), chance.permutation(VOCAB)[:120].astype(np.int32)

@@ -94,7 +94,7 @@ def test_model_drafts_change_nothing(draft, length, params):
         assert said.tally.rounds == 1 + -(-39 // (length + 1))
 
 
-# ---- C08: batches
+# ---- batches
 
 
 @BOTH
@@ -141,12 +141,12 @@ def test_a_prefix_found_in_the_cache_changes_nothing():
     assert engine.cache.held() == 0
 
 
-# ---- C01: the end token
+# ---- the end token
 
 
 @BOTH
 @pytest.mark.parametrize("length", LENGTHS)
-def test_an_end_token_ends_the_text_wherever_it_falls_in_a_block(length, params):
+def test_an_end_token_ends_the_text_anywhere_in_a_block(length, params):
     """The drafter knows how the text would go on, and drafts past the end."""
     vocab = 64
     model = TinyModel(vocab, reach=None, seed=5)
@@ -170,7 +170,7 @@ def test_an_end_token_ends_the_text_wherever_it_falls_in_a_block(length, params)
     assert tried >= 3
 
 
-# ---- C02: how long
+# ---- how long
 
 
 @pytest.mark.parametrize("count", sweep((1, 2, 3, 5, 7, 31, 32, 33), fast=(1, 2, 5, 32)))
@@ -187,7 +187,7 @@ def test_never_more_tokens_than_asked(count, length):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["oracle", "bush with the right path", "half-liar 1"])
-def test_the_context_is_used_to_its_last_token_and_no_further(name, length):
+def test_the_context_is_used_exactly_to_its_last_token(name, length):
     model = TinyModel(VOCAB, reach=None, context=64)
     (prompt,) = prompts_of(20)
     params = SamplingParams(max_tokens=1000)
@@ -198,7 +198,7 @@ def test_the_context_is_used_to_its_last_token_and_no_further(name, length):
     assert (said.tokens, said.finish_reason) == (answer[20:], "length")
 
 
-# ---- C06: a draft model that reads less than the target
+# ---- a draft model that reads less than the target
 
 
 @BOTH
@@ -225,13 +225,13 @@ def test_a_prompt_longer_than_the_draft_reads_is_answered(caplog):
     assert len(caplog.records) == 1
 
 
-# ---- C07: a sliding window
+# ---- a sliding window
 
 
 @BOTH
 @pytest.mark.parametrize("prompt_length", sweep((5, 40), fast=(5,)))
 @pytest.mark.parametrize("length", LENGTHS)
-def test_text_that_crosses_a_window_with_refused_drafts_is_the_same(length, prompt_length, params):
+def test_refused_drafts_across_a_window_change_no_text(length, prompt_length, params):
     model = TinyModel(VOCAB, reach=16)
     (prompt,) = prompts_of(prompt_length)
     long = SamplingParams(params.temperature, seed=params.seed, max_tokens=100)

@@ -90,7 +90,7 @@ def test_guesses_drawn_for_weighing_keep_their_laws(draws):
         assert len(draft.laws) == 2
 
 
-def test_a_drawn_guess_has_the_drafts_law_and_its_siblings_that_of_what_is_left():
+def test_drawn_siblings_follow_the_drafts_law_without_replacement():
     """600 seeds; each frequency within 5 standard deviations: a false alarm in one of 10^5 runs."""
     count = 600
     model = TinyModel(6, reach=2, sharpness=1.0)

@@ -1,4 +1,4 @@
-"""C03: penalties that others ignored under speculation, here on a tiny model; on a real one, test_parity_smollm2.py."""
+"""Penalties that other programs ignored under speculation, on a tiny model; on a real one, test_parity_smollm2.py."""
 
 import pytest
 from parity_tools import run

@@ -118,13 +118,13 @@ def test_drafts_change_no_token_and_no_log_probability(setting, base, length):
             assert said.tally.rounds == 1 + -(-(len(plain.tokens) - 1) // (length + 1)), name
 
 
-EVERYBODY = [
+EVERY_DRAFTER = [
     "suffix", "recycle", "lookahead", "predicted", "blunt", "twin", "stranger", "staged:blunt", "ensemble:twin+blunt",
     "ensemble:stranger+twin", "branches:twin+stranger", "predicted,suffix,recycle,blunt",
 ]  # fmt: skip
 
 
-def everybody(name):
+def every_drafter(name):
     """A drafter by name: of the same tokens, of the same under other ids, and of others."""
     target = loaded("big", model_of(), TOKENIZER.pieces)
     blunt = loaded("blunt", model_of(reach=4, seed=7), TOKENIZER.pieces)
@@ -134,13 +134,13 @@ def everybody(name):
 
 
 @BASE
-@pytest.mark.parametrize("name", EVERYBODY)
+@pytest.mark.parametrize("name", EVERY_DRAFTER)
 @pytest.mark.parametrize("setting", sweep(SETTINGS, fast=("all", "repetition", "bad words", "processors")))
 def test_no_drafter_changes_what_a_setting_makes_of_the_text(setting, name, base):
     """Those that draw with the request's own law, in its tokens or in others, and those that only look."""
     params = replace(BASES[base], logprobs=2, **SETTINGS[setting])
     (plain,) = said_by(params)
-    drafter, expected = everybody(name), plain.tokens[:9] + plain.tokens[11:]
+    drafter, expected = every_drafter(name), plain.tokens[:9] + plain.tokens[11:]
     for _ in range(2):  # the second time it knows something
         (said,) = said_by(params, drafter, length=5, predictions=[expected])
         assert said.key() == plain.key()
@@ -212,7 +212,7 @@ def test_a_history_that_lags_is_seen(broken, setting):
 @BASE
 @pytest.mark.parametrize("length", sweep((1, 3, 8), fast=(3,)))
 def test_bad_words_never_appear_not_even_across_rounds(base, length):
-    """The drafter wants to say the very words that are banned, at every place of a block."""
+    """The drafter guesses the very words that are banned, at every place of a block."""
     free = said_by(BASES[base])[0]
     for size in (1, 2, 3):
         for start in range(0, 12, 2):
@@ -281,7 +281,7 @@ def after(count):
 
 
 @pytest.mark.parametrize("name", ["plain", "model", "ngram", "oracle"])
-def test_a_request_ends_with_its_processors_error_and_others_go_on(name):
+def test_a_processors_error_ends_only_its_own_request(name):
     """The draft path may meet the error before the target does; then the draft just ends."""
     (other,) = said_by(BASES["T=0.8"], prompts=[PROMPT[:9]])
     (free,) = said_by(BASES["T=0.8"])
@@ -319,7 +319,7 @@ def silent_after(tokens):
 @pytest.mark.parametrize("verifier", [CoupledVerifier, RejectionVerifier, BlockVerifier, TreeVerifier])
 @pytest.mark.parametrize("stop", ["token", "text"])
 @pytest.mark.parametrize("base", BASES)
-def test_nobody_asks_a_processor_what_follows_the_end(base, stop, verifier, processor):
+def test_no_processor_is_asked_what_follows_the_end(base, stop, verifier, processor):
     """A guess may go on behind the token that ends the reply, where a processor may have nothing to say any more."""
     (free,) = said_by(BASES[base])
     length = next(n for n in range(3, 30) if free.tokens[n - 1] not in free.tokens[: n - 1])

@@ -129,7 +129,7 @@ def test_speculation_changes_no_token_of_twenty_prompts_at_any_length(target, re
     compare(target, requantised, name, temperature, range(1, 17), PROMPTS, 24)
 
 
-# ---- C03: penalties that others ignored under speculation
+# ---- penalties that other programs ignored under speculation
 
 HELLO = "Repeat the word 'hello': hello"
 PENALTIES = [{}, {"frequency_penalty": -2.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 1.3}]

@@ -64,7 +64,7 @@ def test_self_drafts_change_nothing(argument, params):
         assert sum(one.tally.accepted_tokens for one in said) > 4
 
 
-def test_a_copy_no_smaller_than_the_target_is_refused_with_the_reason():
+def test_a_copy_no_smaller_than_the_target_is_refused():
     setting, _ = native_setting(tiny("wide", quant="q4"))
     for argument in ("self", "self:q4", "self:q8", "self:bf16"):
         with pytest.raises(UsageError, match=r"`5\.\d` bits a weight already"):
@@ -104,7 +104,7 @@ def test_branches_of_one_name_are_refused():
         make_drafter("branches:a/x.gguf+b/x.gguf", setting)
 
 
-def test_members_that_share_too_few_tokens_are_refused_where_a_law_is_needed():
+def test_members_sharing_too_few_tokens_are_refused_under_a_law():
     target, far = singers()
     near = loaded("near", TinyModel(target.model.spec.vocab), target.tokenizer.pieces)
     setting = setting_of(target, [far, near])

@@ -39,7 +39,7 @@ def test_a_stop_string_over_the_minimum_is_found(script, length):
 
 @pytest.mark.parametrize("least", range(5))
 @pytest.mark.parametrize("count", range(1, 5))
-def test_a_cut_character_that_completes_a_stop_string_is_a_stop(least, count):
+def test_a_cut_character_completing_a_stop_string_is_a_stop(least, count):
     """Each token is the first byte of three: U+FFFD once the next one comes, or at the end."""
     tokenizer = ByteTokenizer([b"\xe4"] * VOCAB)
     params = SamplingParams(max_tokens=4, min_tokens=least, stop=(count * "\ufffd",))
@@ -59,7 +59,7 @@ def test_a_cut_character_that_completes_a_stop_string_is_a_stop(least, count):
             )
 
 
-def test_a_stop_string_that_swallows_the_cut_character_leaves_no_cut():
+def test_a_stop_string_swallowing_the_cut_character_leaves_none():
     tokenizer = ByteTokenizer([b"\xe4"] * VOCAB)
     for stop, wanted in ((("\ufffd",), ("stop", "", False)), ((), ("length", "\ufffd", True))):
         engine = engine_of(TinyModel(VOCAB), tokenizer=tokenizer)
