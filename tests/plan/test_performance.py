@@ -63,7 +63,7 @@ def test_the_quoted_formula_is_too_kind():
 
 
 @pytest.mark.parametrize("step", [0.05, 0.3, 0.8])
-def test_break_even_is_the_cost_of_a_step_when_verifying_is_free(step):
+def test_break_even_is_a_steps_cost_when_verifying_is_free(step):
     assert break_even(Costs(step, flat)) == pytest.approx(step, abs=1e-6)
 
 
@@ -147,7 +147,7 @@ def test_a_plan_promises_what_the_controller_reckons_with(v, step, overhead):
     assert controllers_break_even(step, clock, 1.0) == pytest.approx(2.0 if least is None else least, abs=1e-5)
 
 
-def test_the_numbers_of_the_page_of_errors_are_those_of_the_model():
+def test_the_error_pages_numbers_are_the_models():
     """docs/concepts/common-errors.md quotes them."""
     page = (Path(__file__).parents[2] / "docs/concepts/common-errors.md").read_text()
     round_ = chain(0.85, 4, Costs(0.1, flat))

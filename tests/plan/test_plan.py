@@ -61,12 +61,12 @@ def test_measurements_replace_data_sheets(tmp_path, capsys):
     three = next(choice for choice in found["lengths"] if choice["nodes"] == 3)
     assert three["speedup"] == pytest.approx((1 + 0.8 + 0.6 + 0.42) / (0.6 + 1.25 + 0.025))
     assert found["acceptance_is"] == "measured"
-    assert found["target"] is found["draft"] is found["hardware"] is found["memory"] is None, "nobody named them"
+    assert found["target"] is found["draft"] is found["hardware"] is found["memory"] is None, "none of them was named"
     file.write_text(json.dumps(DOCTOR), encoding="utf-8-sig")
     assert plan_json("--from", str(file), capsys=capsys) == found
 
 
-def test_what_is_given_goes_before_what_was_measured_and_is_said(tmp_path, capsys):
+def test_given_numbers_override_measured_ones_and_are_named(tmp_path, capsys):
     file = tmp_path / "doctor.json"
     file.write_text(json.dumps(DOCTOR))
     found = plan_json("--from", str(file), "--acceptance", "0.5", capsys=capsys)
@@ -174,7 +174,7 @@ def test_help_and_tables_fit_a_narrow_terminal(capsys):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_what_does_not_fit_is_said_in_the_verdict_and_examples_fit(capsys):
+def test_the_verdict_says_what_does_not_fit_and_examples_fit(capsys):
     call = ["--target", "70b", "--draft", "8b", "--hardware", "a100"]
     assert "It does not fit: 157." in plan_json(*call, capsys=capsys)["verdict"]
     found = plan_json(*call, "--bits", "4", "--acceptance", "0.75", capsys=capsys)
