@@ -70,7 +70,7 @@ def test_qwen_files_render_as_trained(name):
     )
 
 
-def test_a_file_without_a_template_gets_that_of_its_control_tokens():
+def test_a_file_without_a_template_gets_its_control_tokens_one():
     chatml = ChatTemplate.of(Tokenizer.from_gguf(byte_level()))
     assert chatml.render(TALK) == rendered_talk(None)
     metadata = sentence_piece(pieces=["a", "<start_of_turn>", "<end_of_turn>"])
@@ -115,7 +115,7 @@ def test_templates_find_the_language_they_are_written_in(source, wanted):
     assert found == (wanted or {"{% for": "3False\n3False\n3True\n", "{{ 'aX": "a--ba+bc!d?"}[source[:6]])
 
 
-def test_a_byte_order_mark_before_a_template_is_none_of_it():
+def test_a_byte_order_mark_is_no_part_of_a_template():
     assert ChatTemplate("\ufeff{{ messages[0].content }}").render([{"role": "user", "content": "\ufeffa"}]) == "\ufeffa"
 
 
@@ -138,7 +138,7 @@ BEGUN = [{"role": "user", "content": "Name one."}, {"role": "assistant", "conten
 
 @pytest.mark.parametrize("words", ["The capital of France is", "a \n", "", "a<|im_end|>", "x" * 999])
 @pytest.mark.parametrize("source", [CHATML, GEMMA, QWEN])
-def test_a_conversation_that_ends_with_the_assistants_words_goes_on_from_them(tokenizer, source, words):
+def test_a_conversation_ending_with_the_assistant_goes_on_there(tokenizer, source, words):
     talk = [BEGUN[0], {**BEGUN[1], "content": words}]
     ids = encode_chat(tokenizer, ChatTemplate(source), talk)
     opened = encode_chat(tokenizer, ChatTemplate(source), talk[:1])
@@ -168,7 +168,7 @@ def test_real_templates_go_on_from_the_assistants_words(name):
         (CHATML, {"tool_calls": [{"function": {"name": "f"}}]}, "got tool calls"),
     ],
 )
-def test_a_template_that_cannot_go_on_is_refused_with_a_hint(tokenizer, source, last, said):
+def test_a_template_that_cannot_continue_is_refused_with_a_hint(tokenizer, source, last, said):
     with pytest.raises(UsageError, match=said) as caught:
         encode_chat(tokenizer, ChatTemplate(source), [BEGUN[0], {**BEGUN[1], **last}])
     assert caught.value.hint

@@ -71,7 +71,7 @@ def tokenizer(request, tmp_path):
         " a ",
     ],
 )
-def test_a_message_comes_back_as_it_was_and_makes_no_control_token(tokenizer, text):
+def test_a_message_comes_back_unchanged_and_makes_no_control_token(tokenizer, text):
     template = ChatTemplate(CHAT)
     talk = [{"role": "user", "content": text}, {"role": "user", "content": "a"}]
     ids = encode_chat(tokenizer, template, talk)
@@ -127,7 +127,7 @@ def test_a_template_cannot_complete_a_name_that_a_message_began(tokenizer, name)
     assert tokenizer.find("</s>") not in ids
 
 
-def test_every_name_in_a_text_is_broken_even_where_names_overlap():
+def test_every_name_in_a_text_is_broken_even_overlapping_ones():
     dice = random.Random(0)
     for _ in range(300):
         names = ["".join(dice.choices("<|a>", k=dice.randint(2, 4))) for _ in range(4)]

@@ -127,7 +127,7 @@ def test_long_texts_stop_where_reading_one_by_one_does(chunks, stops):
 
 
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4))
-def test_a_stop_string_that_does_not_count_yet_hides_no_other(text, stops):
+def test_a_stop_string_not_counting_yet_hides_no_other(text, stops):
     for least in range(len(text) + 1):
         matcher, said, hit = StopMatcher(stops), "", False
         for count, letter in enumerate(text, 1):

@@ -118,7 +118,7 @@ def spoken(text, kind, **more):
 
 
 @pytest.mark.parametrize("name", ["</s>", "<|im_end|>", "<end_of_turn>", "[PAD]"])
-def test_a_well_known_end_that_the_file_types_as_text_is_text(name):
+def test_a_known_end_typed_as_text_is_text(name):
     tokenizer = spoken(name, 4)
     token = tokenizer.find(name)
     assert tokenizer.eos_ids == {2}
@@ -131,7 +131,7 @@ def test_a_well_known_end_that_the_file_types_as_text_is_text(name):
     assert spoken(name, 4, eot_token_id=token).eos_ids == {2, token}
 
 
-def test_a_file_that_types_no_token_leaves_ends_to_their_names():
+def test_a_file_without_types_leaves_ends_to_their_names():
     for types in (None, [1] * 259):
         metadata = byte_level(**{"ggml.token_type": types})
         metadata["tokenizer.ggml.token_type"] = types and [1] * len(metadata["tokenizer.ggml.tokens"])
@@ -239,7 +239,7 @@ def test_damaged_metadata_is_refused_or_reads_any_text(base):
 
 
 @pytest.mark.parametrize("pre", [None, ""])
-def test_a_file_that_does_not_say_how_to_cut_words_is_told_of_in_one_line(caplog, pre):
+def test_a_file_without_a_pretokenizer_is_told_in_one_line(caplog, pre):
     metadata = byte_level(pre) | {"general.name": "Tiny"}
     tokenizer = Tokenizer.from_gguf(metadata)
     (record,) = caplog.records
@@ -253,7 +253,7 @@ def test_a_file_that_does_not_say_how_to_cut_words_is_told_of_in_one_line(caplog
     assert not caplog.records
 
 
-def test_an_end_that_the_file_does_not_name_is_never_a_piece_of_text():
+def test_an_end_the_file_does_not_name_is_never_text():
     metadata = sentence_piece()
     metadata["tokenizer.ggml.tokens"][2], metadata["tokenizer.ggml.token_type"][2] = "word", 1
     assert Tokenizer.from_gguf(metadata).eos_ids == set()
@@ -321,7 +321,7 @@ def test_tokens_that_spell_bytes_are_bytes_whatever_their_type(kind):
     assert not tokenizer.is_special(tokenizer.find("<0x0A>"))
 
 
-def test_a_text_is_never_merged_into_a_control_token_or_a_byte():
+def test_text_never_merges_into_a_control_token_or_byte():
     chain = ["<", "/", "s", ">", "</", "</s", "0", "x", "A", "<0", "<0x", "<0x0", "<0x0A"]
     tokenizer = Tokenizer.from_gguf(sentence_piece(chain, add_space_prefix=False))
     for text in ("</s>", "<0x0A>"):

@@ -72,14 +72,14 @@ def test_a_folder_may_keep_several_templates(tmp_path):
 
 @pytest.mark.parametrize("value", ["265", "-1", "[5, 4294967295]", '"5"', "true", "1.5"])
 @pytest.mark.parametrize("name", ["config__json", "generation_config__json"])
-def test_an_end_that_is_no_token_of_the_folder_is_refused(tmp_path, name, value):
+def test_an_end_that_is_no_folder_token_is_refused(tmp_path, name, value):
     with pytest.raises(ModelFileError, match=rf"{name.replace('__', '.')}'s `eos_token_id` must be ids of tokens"):
         folder_with(tmp_path, {}, **{name: f'{{"eos_token_id": {value}}}'})
     with pytest.raises(ModelFileError, match="`eos_token` must be a token"):
         folder_with(tmp_path, {"eos_token": "<|no-such|>"})
 
 
-def test_the_end_that_a_folder_names_ends_a_reply_whatever_its_type(tmp_path):
+def test_a_folders_end_ends_a_reply_whatever_its_type(tmp_path):
     tokenizer = folder_with(tmp_path, {"eos_token": "<|tool|>"})
     assert tokenizer.eos_ids == {tokenizer.find("<|im_end|>"), tokenizer.find("<|tool|>")}
     assert not tokenizer.is_special(tokenizer.find("<|tool|>"))
