@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "model"))
 # Numpy's threads and the pool's would wait for each other's cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# What drafters learn in tests is nobody's experience, and what they do must not depend on what the user's learnt.
+# What drafters learn in tests is not kept, and what they do must not depend on what the user's have learnt.
 os.environ["PACELINE_MEMORY"] = "off"
 
 
@@ -29,7 +29,7 @@ def one_core():
 
 @pytest.fixture(scope="session")
 def loaded():
-    """Load the default model once for each set of settings; who changes its parts puts them back."""
+    """Load the default model once for each set of settings; a test that changes its parts puts them back."""
     from paceline.engine.llm import LLM
 
     return functools.cache(lambda **settings: LLM("smollm2-135m", **settings))

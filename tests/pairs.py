@@ -34,7 +34,7 @@ def permuted(target, seed=1, name="small"):
 
 
 def overlapping(name="small", seed=5, vocab=40, **settings):
-    """A stranger with 13 of the 16 letters, and with words of its own that spell the others' bytes too."""
+    """An unrelated model with 13 of the 16 letters, and with words of its own that spell the others' bytes too."""
     words = [a + b for a in LETTERS[:6] for b in LETTERS[:5]][: vocab - 13]
     pieces = [*LETTERS[:7], *words, *LETTERS[7:13]]
     return loaded(name, TinyModel(vocab, reach=3, seed=seed, **settings), pieces)
@@ -57,7 +57,7 @@ def singer(name, pieces, context=1024):
 
 
 def singers():
-    """Two that sing the same verse in tokens that hardly overlap."""
+    """Two models that write the same verse in tokens that hardly overlap."""
     letters = [bytes([byte]) for byte in sorted(set(VERSE))]
     syllables = [b"lo", b"rem", b" ip", b"sum ", b"dol", b"or", b" sit", b" am", b"et", b" con", b"sec", b"tet", b"ur "]
     trios = [VERSE[i : i + 3] for i in range(1, len(VERSE) - 3, 5)]

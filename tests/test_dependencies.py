@@ -40,7 +40,7 @@ def test_only_the_benchmarks_import_what_only_they_declare():
     assert not declared(EXTRAS["bench"]) & set.union(*map(imported, (f"paceline/{name}" for name in elsewhere)))
 
 
-def test_tests_and_tools_import_what_dev_declares_beside_the_packages_own():
+def test_dev_declares_what_tests_and_tools_import():
     used = imported("tests") | imported("tools")
     packages = declared([*PROJECT["dependencies"], *OPTIONAL])
     assert used - packages == declared(EXTRAS["dev"]) - COMMANDS - declared(EXTRAS["plot"])

@@ -11,7 +11,7 @@ HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class Machine:
-    """Two cores, a clock and a process that are told how much time passed."""
+    """Two cores, a clock and a process on a made-up time."""
 
     def __init__(self):
         self.now, self.own, self.broken = 100.0, 5.0, None
@@ -62,7 +62,7 @@ def test_each_reading_begins_a_window():
     assert neighbours.read() == pytest.approx(0.0)
 
 
-def test_a_reading_too_soon_repeats_the_last_and_the_window_goes_on():
+def test_a_reading_too_soon_repeats_the_last_one():
     machine = Machine()
     neighbours = machine.neighbours()
     machine.passes(0.01, user=1.0)

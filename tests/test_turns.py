@@ -25,7 +25,7 @@ def test_one_waits_for_the_other(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_holds_it_too_long_is_not_waited_for(tmp_path):
+def test_a_turn_held_too_long_is_not_waited_for(tmp_path):
     with turn(tmp_path):
         started = monotonic()
         with turn(tmp_path, patience=0.05) as is_ours:
@@ -35,6 +35,6 @@ def test_whoever_holds_it_too_long_is_not_waited_for(tmp_path):
         assert is_ours
 
 
-def test_a_folder_that_is_not_there_keeps_nobody(tmp_path):
+def test_a_missing_folder_makes_no_wait(tmp_path):
     with turn(tmp_path / "none"):
         pass
