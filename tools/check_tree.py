@@ -1,4 +1,4 @@
-"""Enforce the shape of the tree: imports point one way, and no file outgrows 400 lines.
+"""Enforce the shape of the tree: imports point one way, no file outgrows 400 lines, and prose is about components.
 
     python tools/check_tree.py        exits 1 and lists what is wrong
 
@@ -8,6 +8,7 @@ Reads imports from the syntax tree, so also those inside functions and under TYP
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,21 @@ FORBIDDEN = {
 }
 TORCH_HOMES = ("model/transformers.py", "bench/peer_transformers.py", "train/")
 TORCH = ("torch", "transformers")
+# A source, a thread or a sequence is not a person: a sentence in the package's sources names the component.
+PEOPLE = re.compile(r"\b(?:who|whoever|whom|nobody|everybody|somebody|anybody)\b", re.IGNORECASE)
+# Sources point only at what is in the repository: no numbers of cases, and no pages that are not here.
+CASE = re.compile(r"\b[CD]\d\d\b|\bALGORITHM[S]\b")
+PAGE = re.compile(r"\b[\w/-]+\.md\b")
+# Not reworded yet; each line goes with the change that rewords it.
+REWORDED_LATER = (
+    "paceline/__init__.py",
+    "paceline/cli/",
+    "paceline/config.py",
+    "paceline/control/",
+    "paceline/draft/",
+    "paceline/engine/",
+    "tests/control/",
+)
 
 
 def imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
@@ -88,13 +104,34 @@ def oversized(root: Path) -> list[str]:
     return found
 
 
+def wording(path: str, source: str, root: Path) -> list[str]:
+    """Return the words that a source must not have; `path` is relative to the root, with slashes."""
+    if path.startswith(REWORDED_LATER):
+        return []
+    found = []
+    for number, line in enumerate(source.splitlines(), 1):
+        where = f"{path}:{number}"
+        if path.startswith("paceline/") and (word := PEOPLE.search(line)):
+            found.append(f"{where}: `{word.group()}` is a person; name the component instead")
+        if case := CASE.search(line):
+            found.append(f"{where}: `{case.group()}` points outside the repository; say what it is about")
+        for page in PAGE.findall(line):
+            if not any((folder / page).is_file() for folder in (root, root / "docs")):
+                found.append(f"{where}: `{page}` is not in the repository")
+    return found
+
+
 def main() -> int:
     """Check the whole tree."""
     package = ROOT / "paceline"
     found = oversized(ROOT)
     for path in sorted(package.rglob("*.py")):
         found += complaints(path.relative_to(package), path.read_text())
-    print("\n".join(found) if found else "imports point one way; no file is too long")
+    for folder in ("paceline", "tests", "tools"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SIZED:
+                found += wording(path.relative_to(ROOT).as_posix(), path.read_text(), ROOT)
+    print("\n".join(found) if found else "imports point one way; no file is too long; sources name components")
     return bool(found)
 
 

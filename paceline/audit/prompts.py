@@ -20,7 +20,7 @@ OURS = (
     "    x = x + i\nprint(x)",
     "Summarise: In a paceline, riders take turns at the front. The rider at the front works hard and the riders behind "
     "rest. After a minute the front rider moves to the back, and the next rider leads.",
-    "Write a SQL query that finds the three customers who spent most in 2024.",
+    "Write a SQL query that finds the three customers with the highest spending in 2024.",
     "What are the differences between TCP and UDP? Answer in a table.",
     "한국어로 자기소개를 두 문장으로 해 주세요.",
     "Write a C function that reverses a string in place.",
