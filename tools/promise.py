@@ -68,7 +68,7 @@ def parsed() -> argparse.Namespace:
 
 
 def prompts(count: int) -> list[str]:
-    """Return prompts of several workloads, as nobody has asked them before."""
+    """Return prompts of several workloads, each with a number of its own, so that nothing cached fits."""
     from paceline.bench.workloads import asks
 
     dice = random.SystemRandom()

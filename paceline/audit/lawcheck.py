@@ -80,7 +80,7 @@ def check(
     is_late: Callable[[], bool],
     most: int = 4000,
 ) -> LawCheck:
-    """Draw pairs of tokens over ever new seeds until it is late, and compare their counts with the law.
+    """Draw pairs of tokens over ever new seeds until the time is up, and compare their counts with the law.
 
     Args:
         draw_pairs: maps (settings, seeds) to a reply for each seed, by the whole engine; two tokens of it count.

@@ -103,7 +103,7 @@ def examine(
     is_late: Callable[[], bool],
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Fill `found`, prompt by prompt until it is late; at least one prompt."""
+    """Fill `found`, prompt by prompt until the time is up; at least one prompt."""
     parts, model = llm.engine.parts, llm.engine.parts.model
     found.target_seconds = measure_forwards(model)
     found.step_seconds = measure_steps(parts.drafter, model.spec.vocab)
@@ -166,6 +166,6 @@ def _other(replies: Sequence[Completion]) -> float:
 
 
 def deadline(seconds: float) -> Callable[[], bool]:
-    """Return what says whether the time is up."""
+    """Return a function that tells whether the time is up."""
     ends = perf_counter() + seconds
     return lambda: perf_counter() > ends
