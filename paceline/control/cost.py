@@ -106,8 +106,8 @@ class CostTable:
     def reach(self, seconds: float) -> int:
         """Return how many rows a forward may have that takes no longer than so many seconds.
 
-        What rounds had counts as it was seen. More rows count as measured where all that was seen agrees with that, and
-        else as no dearer by the row, whatever was measured.
+        What rounds had counts as it was seen. Up to twice as many rows count as measured where all that was seen agrees
+        with that; else, and beyond, as no cheaper by the row than those seen, whatever was measured.
         """
         now, most, worst = self._current(), math.inf, list[float]()
         for value, seen in zip(reversed(now), reversed(self._seen), strict=True):
@@ -115,10 +115,11 @@ class CostTable:
             worst.append(most)
         shifts = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if seen]
         agrees = bool(shifts) and max(shifts) - min(shifts) < AGREED
+        near = 2 * max((rows for rows, seen in zip(self._knots, self._seen, strict=True) if seen), default=0)
         each, reached = math.inf, 1
         for rows, value, bound, seen in zip(self._knots, now, reversed(worst), self._seen, strict=True):
             each = min(each, value / rows) if seen else each
-            if not seen and min(bound, value if agrees else each * rows) > seconds:
+            if not seen and min(bound, value if agrees and rows <= near else each * rows) > seconds:
                 return max(int(seconds / each), reached)
             reached = rows
         return reached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.types import Round
@@ -13,19 +14,18 @@ class Pending:
     """One round, from its budgets to the last sequence's outcome."""
 
     sequences: int
-    is_open: bool = False  # somebody may draft
-    depth: int = 0  # and how deep, probes aside
-    probed: str = ""
-    kept: int = 0
+    is_open: bool = False  # a source may draft
+    asked: dict[str, list[int]] = field(default_factory=dict)  # by source: sequences that it may guess for
+    by_source: dict[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)  # by sequence: drafted, kept
     drafted: int = 0
-    asked: dict[str, int] = field(default_factory=dict)  # by source: sequences that it may guess for
-    guessed: dict[str, int] = field(default_factory=dict)  # and those that it had a guess for
     tokens: int = 0
     seen: int = 0
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
 
-    def add(self, round: Round) -> None:
+    def add(self, sequence: int, round: Round) -> None:
         """Enter what the round did to one sequence."""
+        self.by_source[sequence] = round.by_source
+        self.drafted += sum(round.drafted)
         self.tokens += round.committed
         self.seen += 1
         for i, seconds in enumerate((round.draft_seconds, round.verify_seconds, round.other_seconds)):

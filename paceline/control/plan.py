@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.control.belief import Belief
 from paceline.types import Probabilities
 
-LEAST = 0.01  # tokens that drafting must bring each sequence to be worth its risk
 LOOKED_AT = 1024  # guesses of a round at most, the likeliest
 
 
@@ -86,24 +84,6 @@ def admit(
     taken = order[: count + 1]
     owner = taken[taken % each.shape[1] <= limits[way]] // each.shape[1]
     return np.bincount(owner, minlength=clock.sequences).tolist(), float(gain[way, count])
-
-
-def lengths_of(belief: Belief, survivals: Probabilities, hoped: Probabilities, clock: Clock, rate: float) -> list[int]:
-    """Return how deep a source pays for each sequence; not deeper than it may start with, if so much pays as well.
-
-    Where nothing does, a first guess may be tried in hope.
-    """
-    nothing = [0] * clock.sequences
-    if belief.is_silent:
-        return nothing
-    lengths, gain = admit(survivals, belief.step_seconds, clock, rate)
-    if gain < LEAST * max(sum(map(bool, lengths)), 1):
-        lengths, gain = admit(hoped, belief.step_seconds, clock, rate)
-        return lengths if gain > LEAST * sum(lengths) else nothing
-    if max(lengths) > belief.start:
-        first_lengths, gain = admit(survivals, belief.step_seconds, clock, rate, deepest=belief.start)
-        return first_lengths if gain > 0 else lengths
-    return lengths
 
 
 def _each(survival: Probabilities, clock: Clock) -> Probabilities:

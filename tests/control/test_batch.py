@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from simulated import PLAIN, Simulated, Source, best_fixed, flat, linear
 
-from paceline.control.belief import Belief
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
-from paceline.control.leaning import Leanings
 from paceline.control.optimal import OptimalController
 from paceline.control.plan import Clock, admit, best_rate
 from paceline.types import Load, Round, SamplingParams, View
@@ -117,7 +115,7 @@ def test_who_drafts_pays_the_steps_and_who_does_not_pays_nothing():
     engine, controller = Simulated([source], v), controller_of(source, v)
     engine.play(controller, 150, sequences=4)
     budgets = controller.budgets(views_of([200] * 4), Load(4, 0))
-    rate = controller._rate
+    rate = controller._decision.rate
     assert budgets[0].step["m"] == pytest.approx(rate * 0.1 * PLAIN, rel=0.1), "all of it, nobody shares it"
     for other in budgets[1:]:
         assert other.nodes == 0 or other.step["m"] == math.inf or other.depth <= 1
@@ -174,60 +172,12 @@ def test_a_budget_does_not_look_at_tokens():
     assert said[0] == said[1]
 
 
-# ---- leanings
-
-
-def belief_of(right):
-    belief = Belief("m", 4)
-    for i in range(40):
-        belief.observe(np.ones(1, np.int32), np.array([i % 10 < 10 * right], np.int32), censored=False)
-    return belief
-
-
-def test_who_said_nothing_is_like_its_source():
-    leanings, belief, zero = Leanings(), belief_of(0.5), np.zeros(1, np.int32)
-    for _ in range(9):
-        leanings.observe(3, "m", zero + 1, zero, censored=False)
-    assert (leanings.survivals(belief, [4]) == belief.survival()).all()
-    told = leanings.survivals(belief, [3, 4])
-    np.testing.assert_allclose(told[1], belief.survival())
-    assert told[0, 0] < 0.6 * told[1, 0]
-    cut = Leanings()
-    cut.observe(3, "m", zero + 1, zero, censored=True)
-    np.testing.assert_allclose(cut.survivals(belief, [3, 4])[0], belief.survival())
-
-
 def test_who_is_left_alone_is_remembered():
     source = Source("m", flat(0.9), 0.1, others={1: flat(0.0)})
     engine, controller = Simulated([source], linear(0.05)), controller_of(source, linear(0.05))
     engine.play(controller, 150, sequences=2)
     (budget,) = controller.budgets([View(1, np.zeros(200, np.int32), SamplingParams())], Load(1, 0))
     assert budget.depth <= 1, (budget, controller.reason)
-
-
-def test_who_was_given_up_comes_near_the_others_again_and_who_ended_is_forgotten():
-    leanings, belief, zero = Leanings(), belief_of(0.8), np.zeros(1, np.int32)
-    for _ in range(20):
-        leanings.observe(3, "m", zero + 1, zero, censored=False)
-    before = leanings.survivals(belief, [3, 4])[0, 0]
-    for _ in range(300):
-        leanings.drafted(3, 0)
-    assert leanings.survivals(belief, [3, 4])[0, 0] > before + 0.1
-    leanings.keep([4])
-    np.testing.assert_allclose(leanings.survivals(belief, [3, 4])[0], belief.survival())
-
-
-@pytest.mark.parametrize("right", [0.0, 1.0])
-def test_certain_sources_and_sequences_stay_finite(right):
-    leanings, belief, one = Leanings(), belief_of(right), np.ones(4, np.int32)
-    for _ in range(200):
-        belief.observe(one, one * int(right), censored=False)
-        leanings.observe(0, "m", one, one * int(1 - right), censored=False)
-        leanings.observe(1, "m", one, one * int(right), censored=False)
-    told = leanings.survivals(belief, [0, 1, 2])
-    assert np.isfinite(told).all()
-    assert ((told >= 0) & (told <= 1)).all()
-    assert (np.diff(told, axis=1) <= 0).all()
 
 
 def test_sequences_that_come_and_go_are_answered_in_order():

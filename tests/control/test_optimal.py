@@ -130,11 +130,11 @@ def test_after_a_fast_text_a_slower_source_is_used_at_once():
         assert engine.play(controller, 60) > 1.3, controller.reason
 
 
-def test_what_probes_have_cost_stops_no_source_that_pays():
+def test_a_round_that_lost_much_stops_no_source_that_pays():
     source = Source("m", flat(0.85), 0.2)
     engine, controller = Simulated([source], linear(0.05)), controller_of([source], linear(0.05))
     engine.play(controller, 300)
-    controller._allowance.settle(10.0, hit=False)
+    controller._sources["m"].settle(0, -10.0, 1.0)
     engine.depths.clear()
     assert engine.play(controller, 300) > 0.95 * best_fixed(source, linear(0.05))
     assert engine.depths.count(0) <= 2, "a reference"

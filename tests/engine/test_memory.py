@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.control.acceptance import Acceptance, bounded
-from paceline.control.belief import Belief
+from paceline.control.source import Source
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.guard import PROOF
@@ -76,21 +76,20 @@ def test_recalled_counts_are_worth_a_few_observations():
         one.recall(np.zeros((2, 3)), 6.0)
 
 
-def test_a_belief_begins_where_earlier_runs_ended():
-    first = Belief("m", 4)
+def test_a_source_begins_where_earlier_runs_ended():
+    first = Source("m", 4)
     depths = np.arange(4)
     for i in range(50):
         kept = 3 if i % 10 else 0
-        first.observe((depths <= kept).astype(np.int32), (depths < kept).astype(np.int32), censored=False)
-    second = Belief("m", 4)
+        first.observe(0, (depths <= kept).astype(np.int32), (depths < kept).astype(np.int32), censored=False)
+    second = Source("m", 4)
     second.recall(first.gained(), 6.0)
     assert second.rate == pytest.approx(first.rate, abs=0.1)
-    assert second.start > 5 > 1 == Belief("m", 4).start
     assert second.tried == 0, "hopes and first tries are this run's"
     assert second.recalled == pytest.approx(6.0)
-    np.testing.assert_allclose(second.survival(), first.survival(), atol=0.2)
+    np.testing.assert_allclose(second.survivals([0]), first.survivals([0]), atol=0.2)
     for _ in range(10):
-        second.observe(np.ones(1, np.int32), np.zeros(1, np.int32), censored=False)
+        second.observe(0, np.ones(1, np.int32), np.zeros(1, np.int32), censored=False)
     assert second.rate < 0.45
     with pytest.raises(ValueError, match="buckets"):
         second.recall(np.zeros((2, 9)), 6.0)
@@ -265,12 +264,12 @@ def test_the_tests_do_not_touch_the_users():
 
 def test_a_remembered_source_is_believed_before_its_first_guess():
     first = OptimalController(CostTable({1: 0.02, 64: 0.05}), ["m"], most=8)
-    (belief,) = first.experience.values()
+    (source,) = first.experience.values()
     for _ in range(20):
-        belief.observe(np.ones(8, np.int32), np.ones(8, np.int32), censored=False)
+        source.observe(0, np.ones(8, np.int32), np.ones(8, np.int32), censored=False)
     second = OptimalController(CostTable({1: 0.02, 64: 0.05}), ["m"], most=8)
     ((name, other),) = second.experience.items()
-    other.recall(belief.gained(), TRUSTED)
+    other.recall(source.gained(), TRUSTED)
     view_budgets = []
     for one in (OptimalController(first.cost, ["m"], most=8), second):
         for _ in range(PROOF):

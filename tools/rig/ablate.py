@@ -29,6 +29,9 @@ class Change:
     draft: str = ""  # instead of the question's
 
 
+IMPORTED = {("control.draft_prefill", "USUAL"), ("control.guard", "START")}  # numbers that the controller reads as well
+
+
 def _number(where: str, *values: float, also: str = "") -> list[Change]:
     module, name = where.split(":")
     homes = [where, *([f"{also}:{name}"] if also else [])]
@@ -37,48 +40,43 @@ def _number(where: str, *values: float, also: str = "") -> list[Change]:
 
 def _numbers() -> Iterator[Change]:
     """Yield changes of numbers: off where that has a meaning, else half, and double."""
-    optimal, guard, belief = "control.optimal", "control.guard", "control.belief"
-    for name, *values in (
-        ("PROVEN", 0, 12), ("HOPE", 0, 1.6), ("FREE_HOPE", 0, 0.5), ("HOPED", 0.8), ("UNTRIED", 0, 6), ("TRIES", 0, 4),
-        ("HOLDS_ON", 1, 8), ("KNOWN", 0, 64), ("HEARD", 64, 10**9), ("HOLDS", 8, 32),
+    for module, *numbers in (
+        ("control.optimal", ("MEMORY", 0.96, 0.99), ("UNHEARD", 32, 10**9), ("AGAIN", 4, 16), ("HOPED", 0.8),
+         ("SAME", 1, 16), ("NEAR", 4, 16)),
+        ("control.gate", ("HOPE", 1, 4), ("MOST", 3, 12), ("TRY", 0, 1), ("SHARE", 0.003, 0.012), ("WORST", 1, 4)),
+        ("control.source", ("PRIOR", 0.5, 0.85), ("WEIGHT", 1, 4), ("DECAY", 0.96, 0.99), ("OWN_DECAY", 0.94, 0.985),
+         ("FADE", 0.994, 1), ("DOUBTED", 3, 10**9), ("SHRINK", 1.5, 6), ("QUIET", 12, 10**9), ("WINDOW", 5, 17),
+         ("EXPECTED", 0.2, 0.6), ("GAINED", 16, 64)),
+        ("control.draft_prefill", ("USUAL", 64, 256), ("BEFORE", 6.5, 16), ("COPIED", 0, 3), ("MARGIN", 1, 3)),
+        ("control.guard", ("START", 1.5, 6), ("MOST", 3, 12), ("WIDE", 0, 4), ("SHARE", 0.005, 0.02), ("AGE", 64, 256),
+         ("KEPT", 1, 5), ("PROOF", 1, 4), ("DISTURBED", 2, 8), ("LONGEST", 4, 16)),
+        ("control.cost", ("PRIOR", 2, 6), ("WINDOW", 5, 17), ("RECENT", 2, 8), ("STALE", 256, 10**9),
+         ("SOON", 16, 10**9), ("DISTURBED", 1, 2), ("SLACK", 1.2, 3)),
+        ("control.acceptance", ("TILTED", 1, 4), ("TILT_DECAY", 0.94, 0.985)),
+        ("draft.mix", ("FADE", 0.96, 1)),
+        ("draft.chain", ("ALIKE", 4, 16), ("FADE", 0.94, 1), ("USUAL", 4, 16), ("CERTAIN", 0.01, 0.04)),
     ):  # fmt: skip
-        yield from _number(f"{optimal}:{name}", *values)
-    for name, *values in (
-        ("START", 1.5, 6), ("MOST", 3, 12), ("WIDE", 0, 4), ("SHARE", 0.005, 0.02), ("AGE", 64, 256), ("KEPT", 1, 5),
-        ("PROOF", 1, 4), ("DISTURBED", 2, 8), ("LONGEST", 4, 16),
-    ):  # fmt: skip
-        yield from _number(f"{guard}:{name}", *values)
-    for name, *values in (
-        ("PRIOR", 0.5, 0.85), ("PRIOR_WEIGHT", 1, 4), ("DECAY", 0.96, 0.99), ("FADE", 0.994, 1), ("SHRINK", 1.5, 6),
-        ("DOUBTED", 3, 10**9), ("YOUNG", 0, 16), ("REMEMBERED", 8, 32), ("SILENT", 0, 0.2), ("WINDOW", 5, 17),
-    ):  # fmt: skip
-        yield from _number(f"{belief}:{name}", *values, also="control.leaning" if name == "YOUNG" else "")
-    for where, *values in (
-        ("control.allowance:SHARE", 0, 0.012), ("control.allowance:SLOWEST", 1), ("control.allowance:BACK_OFF", 1),
-        ("control.pace:START", 4, 16), ("control.pace:MEMORY", 0.96, 0.99), ("control.plan:LEAST", 0, 0.02),
-        ("control.debts:USUAL", 64, 256), ("control.debts:COPIED", 0, 3), ("control.debts:BEFORE", 6, 16),
-        ("control.debts:MARGIN", 1, 2), ("control.acceptance:TILTED", 1, 4),
-        ("control.acceptance:TILT_DECAY", 0.94, 0.985),
-        ("control.cost:PRIOR", 2, 6), ("control.cost:WINDOW", 5, 17), ("control.cost:RECENT", 2, 8),
-        ("control.cost:STALE", 256, 10**9), ("control.cost:SOON", 32, 10**9), ("control.cost:DISTURBED", 1, 2),
-        ("control.cost:SLACK", 1.2, 3), ("draft.mix:FADE", 0.96, 1), ("draft.chain:ALIKE", 4, 16),
-        ("draft.chain:FADE", 0.94, 1), ("draft.chain:USUAL", 4, 16), ("draft.chain:CERTAIN", 0.01, 0.04),
-    ):  # fmt: skip
-        yield from _number(where, *values)
-    yield from _number("control.allowance:MOST", 2, 8, also=optimal)
-    yield from _number("control.pace:OUTLIER", 1.5, 6, also=optimal)
+        for name, *values in numbers:
+            also = "control.optimal" if (module, name) in IMPORTED else ""
+            yield from _number(f"{module}:{name}", *values, also=also)
 
 
 def _devices() -> Iterator[Change]:
     """Yield changes that switch a device off."""
     for name, where, value in (
         ("guard off", "control.guard:Guard.allows", lambda self, sequences: True),
-        ("pace of the long run off: beliefs set prices", "control.pace:Pace.speedup", lambda self, believed: believed),
+        ("gate off: every source has credit", "control.gate:Gate.is_open", lambda self, sequence: True),
+        ("long-run rate off: prices are those of plain decoding", "control.optimal:MEMORY", 0.0),
         ("costs as calibrated, never corrected", "control.cost:CostTable.observe", lambda self, rows, seconds: None),
-        ("start ramp off", "control.belief:Belief.start", property(lambda self: 10**6)),
-        ("debts off: whatever is unread is read", "control.debts:Debts.spare", lambda self, *views, **rest: {}),
+        (
+            "whatever is unread is read",
+            "control.draft_prefill:DraftPrefill.is_worth",
+            lambda self, seconds, saved: True,
+        ),
+        ("tries off", "control.optimal:OptimalController._tries", lambda self, source, reads, *rest: [0] * len(reads)),
+        ("guesses at any price off", "control.optimal:OptimalController._force", lambda self, *rest: None),
+        ("a source's past counts in full when its gate closes", "control.source:DOUBTED", 10.0**9),
         ("limits of depth by averages on", "rig.play:weighing", lambda *drafters: frozenset()),
-        ("probes off", "control.optimal:OptimalController._probe", lambda self, *rest: None),
         ("a text's odds (tilt) off", "control.acceptance:Tilt.moved", lambda self, rates: rates),
         ("fair prices in a mix off", "draft.mix:MixDrafter._fair", lambda self, view, budget, likely: budget),
         ("rivals off", "draft.mix:rivals", lambda draft: draft.guess),

@@ -7,7 +7,7 @@ import pytest
 from simulated import PLAIN, Simulated, Source, flat, linear, play_plain
 
 from paceline.control.cost import CostTable
-from paceline.control.debts import BEFORE, COPIED, USUAL, Debts
+from paceline.control.draft_prefill import BEFORE, COPIED, USUAL, DraftPrefill
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
 from paceline.types import Load, SamplingParams, Spent, View
@@ -21,36 +21,38 @@ def view_of(prompt, said=0, *, most=256, name=1):
 
 
 def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
-    debts, all_new = Debts(), lambda said: 1 - (COPIED / (BEFORE + said))
-    assert debts.to_come(view_of(10)) == USUAL / 4, "most of a new text is taken to be copied"
-    assert debts.to_come(view_of(10), may_copy=False) == USUAL
-    assert debts.to_come(view_of(10, 28)) == pytest.approx((USUAL - 28) * all_new(28))
-    assert debts.to_come(view_of(10, 300, most=4000)) == pytest.approx(300 * all_new(300))
-    assert debts.to_come(view_of(10, 200, most=210)) == pytest.approx(10 * all_new(200))
+    prefill, all_new = DraftPrefill(), lambda said: 1 - (COPIED / (BEFORE + said))
+    assert prefill.to_come(view_of(10), may_copy=True) == USUAL / 4, "most of a new text is taken to be copied"
+    assert prefill.to_come(view_of(10), may_copy=False) == USUAL
+    assert prefill.to_come(view_of(10, 28), may_copy=True) == pytest.approx((USUAL - 28) * all_new(28))
+    assert prefill.to_come(view_of(10, 300, most=4000), may_copy=True) == pytest.approx(300 * all_new(300))
+    assert prefill.to_come(view_of(10, 200, most=210), may_copy=True) == pytest.approx(10 * all_new(200))
     for name in range(60):
-        debts.follow([view_of(10, name=name)])
-        debts.observe(name, 0, 0)
-        debts.observe(name, 8, 0)
-        debts.observe(name, 12, 0)
-    assert debts.to_come(view_of(10), may_copy=False) == pytest.approx(20, abs=2)
+        prefill.follow([view_of(10, name=name)])
+        prefill.observe(name, 0, 0)
+        prefill.observe(name, 8, 0)
+        prefill.observe(name, 12, 0)
+    assert prefill.to_come(view_of(10), may_copy=False) == pytest.approx(20, abs=2)
 
 
 def test_what_is_copied_a_draft_model_need_not_guess():
-    debts = Debts()
+    prefill = DraftPrefill()
     for said in (0, 40, 80):
-        debts.follow([view_of(10, said)])
-        debts.observe(1, 40, 36)
-    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120 * (1 - (COPIED + 108) / (BEFORE + 120)))
-    debts.follow([])
-    assert debts.to_come(view_of(10, 120, most=1000)) == pytest.approx(120, rel=0.1), "another text"
+        prefill.follow([view_of(10, said)])
+        prefill.observe(1, 40, 36)
+    assert prefill.to_come(view_of(10, 120, most=1000), may_copy=True) == pytest.approx(
+        120 * (1 - (COPIED + 108) / (BEFORE + 120))
+    )
+    prefill.follow([])
+    assert prefill.to_come(view_of(10, 120, most=1000), may_copy=True) == pytest.approx(120, rel=0.1), "another text"
 
 
 def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobody_does():
-    debts, found = Debts(), []
+    prefill, found = DraftPrefill(), []
     for said in range(0, 24, 4):
-        debts.follow([view_of(400, said, most=128)])
-        found.append(debts.to_come(view_of(400, said, most=128)))
-        debts.observe(1, 4, 0)
+        prefill.follow([view_of(400, said, most=128)])
+        found.append(prefill.to_come(view_of(400, said, most=128), may_copy=True))
+        prefill.observe(1, 4, 0)
     assert found[0] < 0.5 * max(found)
     assert found[:4] == sorted(found[:4])
 
@@ -59,14 +61,14 @@ def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobod
 
 
 def test_reading_is_measured_and_before_that_scaled_from_the_target():
-    debts, cost = Debts(), CostTable({1: 1.0, 8: 2.0})
-    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.2 * 2 / 8)
-    assert debts.seconds("m", 8, step=0.2, cost=cost) == 0, "a step takes so many along"
-    debts.took("m", Spent(2, 3.0, read=5), 0.2)
-    debts.took("m", Spent(2, math.nan, read=500), 0.2)
-    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(8.0), "too few to tell, or no number"
-    debts.took("m", Spent(2, 2.4, read=100), 0.2)
-    assert debts.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.02)
+    prefill, cost = DraftPrefill(), CostTable({1: 1.0, 8: 2.0})
+    assert prefill.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.2 * 2 / 8)
+    assert prefill.seconds("m", 8, step=0.2, cost=cost) == 0, "a step takes so many along"
+    prefill.took("m", Spent(2, 3.0, read=5), 0.2)
+    prefill.took("m", Spent(2, math.nan, read=500), 0.2)
+    assert prefill.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(8.0), "too few to tell, or no number"
+    prefill.took("m", Spent(2, 2.4, read=100), 0.2)
+    assert prefill.seconds("m", 160, step=0.2, cost=cost) == pytest.approx(160 * 0.02)
 
 
 # ---- the controller

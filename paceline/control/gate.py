@@ -1,0 +1,56 @@
+"""Whether a source may guess for a text: a credit in tokens that its losses draw on and its gains fill.
+
+A source's rounds bring the tokens kept of its guesses, less what the rows, steps and seconds of those rounds bring in
+plain decoding. A source without credit is closed; a small share of all tokens opens it again, so that what it loses for
+good is that share, however bad it is. A new text begins with what the source had left, and with a try at least.
+(Budgeted exploration with a bounded loss; the bandits of BanditSpec 2505.15141 and TapOut 2511.02017 bound it in the
+limit.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+HOPE = 1.5  # tokens that a source may lose before it brings any
+MOST = 6.0  # tokens of credit at most: what a source that turns bad may lose
+TRY = 0.5  # tokens that a text grants a source that lost all it had: two short guesses
+SHARE = 0.006  # of a token that a closed source is granted a round
+WORST = 2.0  # tokens that one round may lose: more is a stall
+
+
+class Gate:
+    """The credit of one source, by sequence."""
+
+    def __init__(self) -> None:
+        self._credit: dict[int, float] = {}
+        self._left = HOPE  # of the sequences that ended last
+
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Forget all sequences but these; grant new ones what those that ended had left."""
+        ended = self._credit.keys() - set(sequences)
+        if ended:
+            self._left = sum(self._credit.pop(sequence) for sequence in ended) / len(ended)
+        for sequence in sequences:
+            self._credit.setdefault(sequence, min(max(self._left, TRY), MOST))
+
+    def credit(self, sequence: int) -> float:
+        """Return the tokens that the source may still lose for a sequence."""
+        return self._credit.get(sequence, self._left)
+
+    def is_open(self, sequence: int) -> bool:
+        return self._credit.get(sequence, self._left) > 0
+
+    def has_earned(self, sequence: int) -> bool:
+        """Whether it has not lost with the text so far, nor with the one before."""
+        return self.credit(sequence) >= HOPE
+
+    def grant(self) -> None:
+        """Let a round pass: what is closed comes nearer to a try."""
+        for sequence, credit in self._credit.items():
+            if credit <= 0:
+                self._credit[sequence] = credit + SHARE
+
+    def settle(self, sequence: int, net: float) -> None:
+        """Enter the tokens that a round of the source brought a sequence beyond their price; negative if it lost."""
+        if sequence in self._credit:
+            self._credit[sequence] = min(self._credit[sequence] + max(net, -WORST), MOST)

@@ -1,0 +1,143 @@
+"""What is known of one source of guesses: how often it is right, by depth and by sequence, and what a step takes."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.control.acceptance import Acceptance, bounded
+from paceline.control.gate import Gate
+from paceline.control.numbers import lower_median
+from paceline.types import Probabilities, Spent
+
+PRIOR, WEIGHT = 0.7, 2.0  # right so often, as if tested so often, before anything was; a sequence like its source
+DECAY, OWN_DECAY = 0.98, 0.97  # of a guess's weight with each that follows it, of the source and of the sequence
+FADE = 0.997  # of all weights with each round: a depth or a sequence given up is taken for like the others again
+DOUBTED = 6.0  # guesses that the past of a source is worth once its gate closes: a few right ones bring it back
+SHRINK = 3.0  # guesses that the source's own rate is worth at each depth
+QUIET = 24  # rounds that it was asked in without a guess, after which it is hardly waited for
+WINDOW = 9  # rounds that a step's seconds are the median of; what was calibrated counts as one of them
+EXPECTED = 0.4  # of a token that each of a reply gains by a source that costs time, before it has run
+GAINED = 32  # rounds that its gain is the mean of
+CERTAIN = 0.01  # a rate that is moved is never nearer than this to 0 or 1
+
+
+class Source:
+    """One source.
+
+    Args:
+        depth: the deepest guess that is told apart.
+        step_seconds: of one step, as calibrated; `None` while nothing says that it takes time.
+        weighs: it stops by itself where a guess does not pay.
+    """
+
+    def __init__(self, name: str, depth: int, *, step_seconds: float | None = None, weighs: bool = False) -> None:
+        self.name, self.weighs, self.gate = name, weighs, Gate()
+        self._right, self._tested = PRIOR * WEIGHT, WEIGHT
+        self._depth, self._at = depth, Acceptance(np.full(depth, PRIOR), weight=SHRINK, decay=DECAY)
+        self._own: dict[int, tuple[float, float]] = {}  # right and tested, by sequence
+        self._steps = deque[float]([step_seconds] if step_seconds else [], maxlen=WINDOW)
+        self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
+        self.step_seconds = step_seconds or 0.0
+        self.has_run = not step_seconds  # its seconds were seen, not just calibrated
+        self._ran = False
+        self.recalled = 0.0  # guesses that earlier runs are worth
+        self.tried = 0
+        self.unheard = 0  # rounds since a guess of it was put to the test
+        self.silent = 0  # rounds of these in which it was asked
+        self.gain = EXPECTED  # tokens beyond their price that each of a reply's brought of late
+
+    @property
+    def rate(self) -> float:
+        """How often it is right, all depths together."""
+        return self._right / self._tested
+
+    @property
+    def is_costly(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has had no guess for long."""
+        return self.silent >= QUIET
+
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Forget all sequences but these; what was lost with other texts says half of what a new one will bring."""
+        if any(sequence not in self._own for sequence in sequences):
+            self.gain = (self.gain + EXPECTED) / 2
+        self.gate.keep(sequences)
+        self._own = {sequence: self._own.get(sequence, (0.0, 0.0)) for sequence in sequences}
+
+    def survivals(self, sequences: Sequence[int]) -> Probabilities:
+        """Return float64 [B, depth]: how likely a chain of each sequence is still right at each depth.
+
+        The rates by depth, their odds all moved as far as those of the sequence's own rate are.
+        """
+        rates = self._at.rates(prior=[self.rate] * self._depth)
+        if len(sequences) == 1:
+            return np.cumprod(rates, dtype=np.float64)[None]
+        rates, usual = np.clip(rates, CERTAIN, 1 - CERTAIN), min(max(self.rate, CERTAIN), 1 - CERTAIN)
+        own = [(right + WEIGHT * usual) / (tested + WEIGHT) for right, tested in map(self._counts, sequences)]
+        each = np.clip(np.array(own), CERTAIN, 1 - CERTAIN)
+        moved = np.log(each / (1 - each)) - math.log(usual / (1 - usual))
+        odds = np.log(rates / (1 - rates)) + moved[:, None]
+        return np.cumprod(1 / (1 + np.exp(-odds)), axis=1, dtype=np.float64)
+
+    def observe(self, sequence: int, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
+        """Count a round's guesses by depth; of one that was cut, only those kept."""
+        self._at.fade(FADE)
+        self.silent = 0
+        right, seen = self._counts(sequence)
+        for depth, (was_tested, is_right) in enumerate(zip(tested, kept, strict=True)):
+            if not was_tested or (censored and not is_right):
+                continue
+            self._right, self._tested = DECAY * self._right + is_right, DECAY * self._tested + 1
+            right, seen = OWN_DECAY * right + is_right, OWN_DECAY * seen + 1
+            self._at.observe(min(depth, self._depth - 1), kept=bool(is_right))
+            self.tried += 1
+            self.unheard = 0 if self.has_run else self.unheard
+        self._own[sequence] = right, seen
+
+    def settle(self, sequence: int, net: float, tokens: float) -> None:
+        """Enter what a round brought a sequence beyond its price, of so many tokens; see `Gate.settle`."""
+        was_open = self.gate.is_open(sequence)
+        self.gate.settle(sequence, net)
+        if was_open and not any(map(self.gate.is_open, self._own)) and self._tested > DOUBTED:
+            self._right, self._tested = self._right * DOUBTED / self._tested, DOUBTED
+            self._at.bound(1.0)
+        self.gain += (net / tokens - self.gain) / GAINED
+
+    def pass_round(self, spent: Spent | None) -> None:
+        """Let a round pass, and learn what a step takes; `None` if it did not run.
+
+        After a pause only good news is believed, for then it reads as well.
+        """
+        self.gate.grant()
+        self.unheard += 1
+        ran_before, self._ran = self._ran, spent is not None
+        self._own = {sequence: (FADE * right, FADE * tested) for sequence, (right, tested) in self._own.items()}
+        if spent is None or spent.read or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
+            return
+        self.has_run = True
+        seconds = spent.seconds / spent.steps
+        if not self._is_warm:
+            self._is_warm = True
+        elif not self._steps or ran_before or seconds < self.step_seconds:
+            self._steps.append(seconds)
+            self.step_seconds = lower_median(self._steps)
+
+    def gained(self) -> Probabilities:
+        """See `Record`."""
+        return self._at.gained()
+
+    def recall(self, counts: Probabilities, most: float) -> None:
+        """See `Record`; all depths together are worth no more than one at most, for a new text to overrule."""
+        self._at.recall(counts, most)
+        right, tested = bounded(counts.sum(axis=1)[:, None], most)[:, 0].tolist()
+        self._right, self._tested, self.recalled = self._right + right, self._tested + tested, tested
+
+    def _counts(self, sequence: int) -> tuple[float, float]:
+        return self._own.get(sequence, (0.0, 0.0))
