@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paceline.audit.run import run_audit as run_audit
     from paceline.doctor.run import run_doctor as run_doctor
+    from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
     from paceline.engine.llm import LLM as LLM
     from paceline.errors import (
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "LLM": "paceline.engine.llm",
     "Completion": "paceline.engine.completion",
+    "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.types",
     "run_audit": "paceline.audit.run",
     "run_doctor": "paceline.doctor.run",

@@ -19,7 +19,7 @@ CANDIDATES = 3
 _APART = 0x9E3779B97F4A7C15  # between the seeds of candidates
 
 
-class BestOfDrafter:
+class BestOfDrafter(Drafter):
     """Has `member` draft every text `CANDIDATES` times over."""
 
     def __init__(self, member: Drafter) -> None:
@@ -39,7 +39,7 @@ class BestOfDrafter:
         return drafts
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`; every candidate is read for itself."""
+        """See `Drafter.unread`; every candidate is read for itself."""
         found = unread_by([_as_candidate(view, i) for view in views for i in range(CANDIDATES)], self.member)
         return {
             name: [sum(each[i : i + CANDIDATES]) for i in range(0, len(each), CANDIDATES)]

@@ -19,7 +19,7 @@ from paceline.types import Budget, Draft, Draws, Spent, Verified, View
 MOST = 3
 
 
-class BranchesDrafter:
+class BranchesDrafter(Drafter):
     """Lays the chains of its members over each other.
 
     Where guesses need chance of their own, the members' are their likeliest instead: siblings of different laws have no
@@ -48,7 +48,7 @@ class BranchesDrafter:
         return drafts
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.draft.base import empty_draft, named
+from paceline.draft.base import Drafter, empty_draft, named
 from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses, bin_of
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
@@ -28,7 +28,7 @@ from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verifie
 TREES = ("tree", "greedy_tree")  # draws with siblings
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """Drafts with `model`, whose vocabulary must be the target's.
 
     Args:
@@ -93,7 +93,7 @@ class ModelDrafter:
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

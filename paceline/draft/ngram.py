@@ -8,17 +8,16 @@ A match of one token alone is used only while such matches have proved right, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import empty_draft, register
+from paceline.draft.base import Drafter, empty_draft, register
 from paceline.draft.judge import paying
 from paceline.kernels.native import native
-from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
 PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
@@ -27,12 +26,11 @@ SURE = 12  # match lengths from here on are counted as one
 PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
     sources: tuple[str, ...] = ("ngram",)
     weighs = frozenset(sources)
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self) -> None:
         self._indexes: dict[int, Any] = {}

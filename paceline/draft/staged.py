@@ -26,7 +26,7 @@ from paceline.model.base import Model
 from paceline.types import Budget, Draft, Draws, Floats, Ints, Probabilities, Spent, TokenTree, Verified, View
 
 
-class StagedDrafter:
+class StagedDrafter(Drafter):
     """Drafts the chains that `ModelDrafter` would, several tokens a forward where the text repeats itself.
 
     Args:
@@ -99,7 +99,7 @@ class StagedDrafter:
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -113,7 +113,7 @@ class StagedDrafter:
         self._seen.pop(sequence_id, None)
 
     def forget(self) -> None:
-        """See `Taught`."""
+        """See `Drafter.forget`."""
         forget_texts(self.inner)
 
     def _text(self, view: View, guesses: list[int]) -> View:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from paceline.control.acceptance import Acceptance, Tilt
-from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft, register
 from paceline.draft.corpus import Corpus
 from paceline.draft.judge import judged, paying
 from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
 from paceline.errors import PacelineError
 from paceline.kernels.native import native
-from paceline.types import Budget, Draft, Ints, Probabilities, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, Ints, Probabilities, TokenTree, Verified, View
 
 OF_LENGTH = (0.25, 0.45, 0.6, 0.68, 0.74, 0.8, 0.85, 0.9)  # how far to trust contexts before anything was seen
 OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # what is seen once first, then by share
@@ -47,15 +46,13 @@ class _State:
     committed: Ints | None = None
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Needs no model; strong wherever output repeats its context or earlier outputs.
 
     Args:
         corpus: texts of other requests, to guess from and to add this drafter's to.
         is_chain: never guess two tokens for one place.
     """
-
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self, corpus: Corpus | None = None, *, is_chain: bool = False) -> None:
         self.sources: tuple[str, ...] = ("suffix",) if corpus is None else ("suffix", "corpus")

@@ -26,6 +26,7 @@ from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
 from paceline.control.schedule import ScheduleController
+from paceline.draft.adopted import adopted
 from paceline.draft.base import Drafter, Loaded, Setting, lookup, names, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
@@ -186,7 +187,7 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
     known = lookup(base)
     if argument and base in LOOKUPS and base != "suffix":
         raise UsageError(f"drafter `{base}` takes no argument, got `{name}`", hint=f"--draft {base}")
-    return known(setting, argument) if known is not None else drafter_for(setting, setting.load(name))
+    return adopted(known(setting, argument), base) if known is not None else drafter_for(setting, setting.load(name))
 
 
 def load_controller(
