@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.config import CONTROLS, DRAFT_QUANTS, QUANTS, VERIFIERS, LLMConfig, parse_draft
+from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS
+from paceline.config import DRAFT_QUANTS, QUANTS, LLMConfig, drafters_of
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
@@ -47,11 +48,7 @@ Context = Annotated[
 Draft = Annotated[
     str,
     typer.Option(
-        help="Who guesses: auto (a mix of all that is there), off, ngram or suffix (look the text up in itself; "
-        "suffix:FILE in earlier replies too, which it keeps there), recycle and lookahead (both learn from all "
-        "requests of the loaded model), predicted (see --prediction); a smaller model, named like --model; "
-        "staged:SRC; self (the target at 4 bits, if it has more), self:q8, self:N "
-        "(its first N layers); ensemble:A+B, branches:A+B; best_of:SRC (lossy); several with commas between.",
+        help=f"What guesses: {DRAFTERS.help()}; or a smaller model, named like --model; several with commas between.",
         metavar="SRC",
         rich_help_panel=_DRAFT,
     ),
@@ -79,8 +76,7 @@ DraftHead = Annotated[
 Verify = Annotated[
     str,
     typer.Option(
-        help=f"How guesses are checked: {', '.join(VERIFIERS)}. "
-        "With coupled alone a seed repeats whatever is drafted; typical and lenient are lossy.",
+        help=f"How guesses are checked: {VERIFIERS.help()}. With coupled alone a seed repeats whatever is drafted.",
         metavar="MODE",
         rich_help_panel=_DRAFT,
     ),
@@ -88,7 +84,7 @@ Verify = Annotated[
 Control = Annotated[
     str,
     typer.Option(
-        help=f"Who decides how much to guess: {', '.join(CONTROLS)}. The first one measures what pays on this machine.",
+        help=f"What decides how much to guess: {CONTROLLERS.help()}.",
         metavar="NAME",
         rich_help_panel=_DRAFT,
     ),
@@ -201,16 +197,17 @@ def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
 
 
 def check_prediction(config: LLMConfig, *, given: bool, can_give: bool) -> None:
-    """Refuse a prediction that nobody reads, and a drafter of predictions without one."""
-    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
-    if given and wanted == ["off"]:
+    """Refuse a prediction that no drafter reads, and a drafter of predictions without one."""
+    wanted = drafters_of(config)
+    reads = {choice.prediction for choice in wanted.values() if choice}
+    if given and [*wanted] == ["off"]:
         raise UsageError("--prediction is used by speculation, which is off", hint="drop one of the two")
-    if given and not {"auto", "predicted"}.intersection(wanted):
+    if given and not reads & {"read", "needed"}:
         raise UsageError(
             f"--prediction needs a drafter that reads it, got `--draft {config.draft}`",
             hint=f"--draft {config.draft},predicted, or leave --draft out",
         )
-    if "predicted" in wanted and not given:
+    if "needed" in reads and not given:
         cure = "give the text that you expect: --prediction FILE"
         only = "only `paceline generate` and `paceline audit` take one, with --prediction FILE; choose another --draft"
         raise UsageError("--draft predicted needs a prediction, got none", hint=cure if can_give else only)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.draft.base import Loaded, lookup
+from paceline.choices import DRAFTERS
+from paceline.draft.base import Loaded
 from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
 from paceline.engine.llm import LLM
@@ -43,7 +44,7 @@ def draft_models(llm: LLM) -> list[str]:
     """Return the sources of the draft models that go by their own names."""
     sources = []
     for name in (part.strip() for part in llm.config.draft.split(",")):
-        known = lookup(name.partition(":")[0]) is not None
+        known = DRAFTERS.split(name)[0] is not None
         source = companion(llm.setup.model) if name == "auto" else None if known else name
         if source is not None:
             sources.append(source)

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.draft.base import Drafter, NoDrafter
+from paceline.draft.base import Drafter
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Verified, View
 
 
 class Adopted(Drafter):
-    """A drafter whose class is not derived from `Drafter`: what it lacks takes the default.
+    """A drafter that a user registered: what its class lacks takes the default of `Drafter`.
 
     Args:
         name: its only source if it names none.
+        draws: it may hand in laws of its own, see `register_drafter`.
 
     Raises:
         UsageError: it lacks one of the methods `propose`, `observe`, `release`.
     """
 
-    def __init__(self, own: Any, name: str) -> None:
+    def __init__(self, own: Any, name: str, *, draws: bool) -> None:
         if missing := [each for each in ("propose", "observe", "release") if not callable(getattr(own, each, None))]:
             raise UsageError(
                 f"drafter `{name}` must have propose, observe and release; "
@@ -28,13 +29,19 @@ class Adopted(Drafter):
                 hint="derive its class from paceline.Drafter, which has all but propose",
             )
         self.own = own
-        self.sources = tuple(getattr(own, "sources", (name,)))
+        self._name, self._draws = name, draws
+        self.sources = tuple(getattr(own, "sources", ())) or (name,)
         self.weighs = frozenset(getattr(own, "weighs", self.weighs))
         self.experience = getattr(own, "experience", self.experience)
 
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         drafts: list[Draft] = self.own.propose(views, budgets)
         self.spent = getattr(self.own, "spent", self.spent)
+        if not self._draws and any(getattr(draft, "drawn", None) is not None for draft in drafts or ()):
+            raise UsageError(
+                f"drafter `{self._name}` must be registered with draws=True to draw guesses by laws, got drawn ones",
+                hint="a verifier that weighs laws takes one drafter that has them",
+            )
         return drafts
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -49,16 +56,3 @@ class Adopted(Drafter):
     def forget(self) -> None:
         if hasattr(self.own, "forget"):
             self.own.forget()
-
-
-def adopted(made: object, name: str) -> Drafter:
-    """Return what the factory of `name` made as a `Drafter`, with `name` as its source if it has none.
-
-    Raises:
-        UsageError: it is no drafter.
-    """
-    if not isinstance(made, Drafter):
-        return Adopted(made, name)
-    if not made.sources and not isinstance(made, NoDrafter):
-        made.sources = (name,)
-    return made

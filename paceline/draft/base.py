@@ -1,9 +1,9 @@
-"""What a drafter is, and the names users call them by."""
+"""What a drafter is, and what it is made for."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -12,7 +12,6 @@ import numpy as np
 
 from paceline.config import LLMConfig
 from paceline.control.acceptance import Record
-from paceline.errors import UsageError
 from paceline.model.base import Model
 from paceline.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View
@@ -109,38 +108,14 @@ class Load(Protocol):
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `draws` is what the verifier wants.
+    `draws` is what the verifier wants. `company` names the other drafters of a mix.
     """
 
     target: Loaded
     config: LLMConfig
     load: Load
     draws: Draws = "shared"
-
-
-Factory = Callable[[Setting, str], object]
-_registry: dict[str, Factory] = {}
-
-
-def register(name: str, factory: Factory) -> None:
-    """Make a drafter known by `name`, for `--draft` and `LLM(draft=…)`.
-
-    Args:
-        factory: makes it for a setting; what follows a colon in `name:argument` comes second, else "".
-    """
-    if not name or any(mark in name for mark in ",/:+"):
-        raise UsageError(f"a drafter's name must have no comma, slash, colon or plus, got `{name}`")
-    _registry[name] = factory
-
-
-def lookup(name: str) -> Factory | None:
-    """Return the maker of a registered drafter, or `None`: then the name may be a model's."""
-    return _registry.get(name)
-
-
-def names() -> list[str]:
-    """Return the registered names."""
-    return sorted(_registry)
+    company: tuple[str, ...] = ()
 
 
 _ROOT, _SURE, _NOBODY = np.array([-1], np.int32), np.ones(1, np.float32), np.zeros(1, np.int8)
@@ -156,8 +131,9 @@ def empty_draft(view: View) -> Draft:
 class NoDrafter(Drafter):
     """Speculation off."""
 
+    @staticmethod
+    def of(setting: Setting, argument: str) -> NoDrafter:
+        return NoDrafter()
+
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         return [empty_draft(view) for view in views]
-
-
-register("off", lambda setting, argument: NoDrafter())

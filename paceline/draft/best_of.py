@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Setting, empty_draft, register, unread_by
+from paceline.draft.base import Drafter, Setting, empty_draft, unread_by
 from paceline.draft.grow import merge
 from paceline.draft.translate import drafter_for
-from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Spent, Verified, View
 
 CANDIDATES = 3
@@ -72,11 +71,6 @@ def _as_candidate(view: View, i: int) -> View:
     return replace(view, id=view.id * CANDIDATES + i, params=warm)
 
 
-def _best_of(setting: Setting, argument: str) -> Drafter:
-    if not argument:
-        raise UsageError("best_of needs the model that draws candidates, got none", hint="--draft best_of:PATH")
+def make_best_of(setting: Setting, argument: str) -> Drafter:
     config = replace(setting.config, slots=setting.config.slots * CANDIDATES)
     return BestOfDrafter(drafter_for(replace(setting, config=config, draws="shared"), setting.load(argument)))
-
-
-register("best_of", _best_of)

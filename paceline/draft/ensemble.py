@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Loaded, Setting, experience_of, register, unread_by
+from paceline.draft.base import Drafter, Loaded, Setting, experience_of, unread_by
 from paceline.draft.grow import merge, prune
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.translate import drafter_for, label_of, voice_for
@@ -66,13 +66,13 @@ class BranchesDrafter(Drafter):
         return replace(view, params=replace(view.params, temperature=0.0)) if self._is_greedy else view
 
 
-def _ensemble(setting: Setting, argument: str) -> Drafter:
+def make_ensemble(setting: Setting, argument: str) -> Drafter:
     members = [setting.load(source) for source in _members("ensemble", argument)]
     voices = [voice_for(setting, member) for member in members]
     return MixtureDrafter(voices, draws=setting.draws, name=_name(members))
 
 
-def _branches(setting: Setting, argument: str) -> Drafter:
+def make_branches(setting: Setting, argument: str) -> Drafter:
     plain = replace(setting, draws="shared")
     members = [drafter_for(plain, setting.load(source)) for source in _members("branches", argument)]
     made = BranchesDrafter(members, draws=setting.draws)
@@ -96,7 +96,3 @@ def _members(kind: str, argument: str) -> list[str]:
 
 def _name(members: Seq[Loaded]) -> str:
     return "+".join(label_of(member) for member in members)
-
-
-register("ensemble", _ensemble)
-register("branches", _branches)

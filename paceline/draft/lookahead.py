@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
 from paceline.types import Budget, Draft, TokenTree, Verified, View
@@ -188,6 +188,3 @@ def _places(own: TokenTree, whole: TokenTree) -> dict[int, int]:
         if node and parent in at and (at[parent], token) in children:
             at[node] = children[at[parent], token]
     return at
-
-
-register("lookahead", LookaheadDrafter.of)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.judge import paying
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, TokenTree, Verified, View
@@ -38,6 +38,10 @@ class NgramDrafter(Drafter):
         self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
         self.experience = {"ngram": self._acceptance}
         self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
+
+    @staticmethod
+    def of(setting: Setting, argument: str) -> NgramDrafter:
+        return NgramDrafter()
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Copy up to `budget.depth` tokens from after the best match."""
@@ -81,6 +85,3 @@ class NgramDrafter(Drafter):
             count = paying(guess.cumprod(dtype=np.float64), budget.price) - 1
         tree = TokenTree.chain([int(view.tokens[-1]), *copied[:count]])
         return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
-
-
-register("ngram", lambda setting, argument: NgramDrafter())

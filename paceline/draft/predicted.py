@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
 from paceline.types import Budget, Draft, TokenTree, Verified, View
@@ -158,6 +158,3 @@ class PredictedDrafter(Drafter):
             place = self._places[view.id] = _Place(expected, where)
         place.read(view.tokens[start + len(place.reply) :].tolist())
         return place
-
-
-register("predicted", PredictedDrafter.of)

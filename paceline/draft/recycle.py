@@ -14,7 +14,7 @@ from collections.abc import Sequence as Seq
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.judge import judged, paying
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Ints, TokenTree, Verified, View
@@ -124,6 +124,3 @@ def _push(
             if row[rank] >= 0:
                 heapq.heappush(heap, (-value * rate, parent, at))
                 return
-
-
-register("recycle", RecycleDrafter.of)

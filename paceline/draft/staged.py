@@ -14,14 +14,14 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named, register
+from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named
 from paceline.draft.chance import draw_guess
 from paceline.draft.frequent import outputs_for
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.translate import aligned, label_of
-from paceline.errors import NumericalError, UsageError, VocabMismatch
+from paceline.errors import NumericalError, VocabMismatch
 from paceline.model.base import Model
 from paceline.types import Budget, Draft, Draws, Floats, Ints, Probabilities, Spent, TokenTree, Verified, View
 
@@ -140,9 +140,7 @@ class StagedDrafter(Drafter):
         return True
 
 
-def _staged(setting: Setting, argument: str) -> Drafter:
-    if not argument:
-        raise UsageError("staged needs the model it drafts for, got none", hint="--draft staged:qwen2.5-coder-0.5b")
+def make_staged(setting: Setting, argument: str) -> Drafter:
     loaded = setting.load(argument)
     draft = aligned(setting.target, loaded)
     if draft is None:
@@ -160,6 +158,3 @@ def _staged(setting: Setting, argument: str) -> Drafter:
         draws=setting.draws,
         outputs=outputs_for(draft, setting.config.draft_head),
     )
-
-
-register("staged", _staged)

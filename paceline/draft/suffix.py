@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paceline.control.acceptance import Acceptance, Tilt
-from paceline.draft.base import Drafter, Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.corpus import Corpus
 from paceline.draft.judge import judged, paying
 from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
@@ -142,6 +142,3 @@ def _save(corpus: Corpus, *, now: bool = True) -> None:
         corpus.save(now=now)
     except (PacelineError, OSError) as error:  # guesses are lost, no reply is
         log.warning("the corpus could not be saved: %s", error)
-
-
-register("suffix", SuffixDrafter.of)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_suffix import same, setting
 
-from paceline.draft.base import lookup
+from paceline.choices import DRAFTERS
 from paceline.draft.grow import prune
 from paceline.draft.recycle import KEPT, ROWS, RecycleDrafter
 from paceline.kernels.native import native
@@ -113,7 +113,7 @@ def test_confidence_follows_rank_and_depth():
 
 
 def test_silent_without_successors_and_known_by_name():
-    drafter = lookup("recycle")(setting(), "")
+    drafter = DRAFTERS["recycle"].make(setting(), "")
     assert drafter.propose([view([3])], [Budget(9, 9)])[0].drafted == 0
     assert isinstance(drafter, RecycleDrafter)
     drafter.release(5)
