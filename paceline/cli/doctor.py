@@ -115,6 +115,8 @@ def show_report(result: dict[str, Any]) -> None:
     if result["drafters"]:
         for line in _drafting(result):
             say(line)
+    if companion := result["companion"]:
+        say(f"auto drafts with {companion['path']}: it has {companion['reason']}")
     for pair in result["pairs"]:
         same = (
             "the same tokens"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.choices import DRAFTERS
+from paceline.config import drafters_of
 from paceline.draft.base import Loaded
-from paceline.draft.translate import ENOUGH, aligned
+from paceline.draft.translate import ENOUGH, aligned, label_of
 from paceline.draft.vocabulary import first_difference, map_tokens
 from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.cache import PagedCache
+from paceline.model.companions import Companion, companions
 from paceline.model.files import open_model
-from paceline.model.sources import companion, resolve
+from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Forward, Json
 
@@ -40,15 +41,19 @@ def check_pair(target: Loaded, draft: Loaded) -> Json:
     }
 
 
+def companion_of(llm: LLM) -> Companion | None:
+    """Return the smaller model that `auto` found and drafts with; `None` if it has none."""
+    path = llm.target.path
+    if "auto" not in drafters_of(llm.config) or path is None:
+        return None
+    return next((found for found in companions(path) if label_of(str(found.path)) in llm.setup.drafters), None)
+
+
 def draft_models(llm: LLM) -> list[str]:
-    """Return the sources of the draft models that go by their own names."""
-    sources = []
-    for name in (part.strip() for part in llm.config.draft.split(",")):
-        known = DRAFTERS.split(name)[0] is not None
-        source = companion(llm.setup.model) if name == "auto" else None if known else name
-        if source is not None:
-            sources.append(source)
-    return sources
+    """Return the sources of the draft models that go by their own names, and of the one that `auto` found."""
+    named = [name for name, choice in drafters_of(llm.config).items() if choice is None]
+    found = companion_of(llm)
+    return [*named, *([str(found.path)] if found else [])]
 
 
 def check_pairs(llm: LLM) -> list[Json]:

@@ -1,40 +1,56 @@
 """`--draft auto`: every source that needs no asking for, in one mix.
 
-The user's prediction, the text itself, what the target thought likely before; and the smaller model that goes with a
-known one, if it is on this disk already. Which of them are listened to is the controller's business.
+The user's prediction, the text itself, what the target thought likely before; and a smaller model of the target's
+family, if one is on this disk already. Which of them are listened to is the controller's business.
 """
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 from paceline.choices import DRAFTERS
 from paceline.draft.base import Drafter, Setting
 from paceline.draft.mix import MixDrafter
-from paceline.draft.translate import drafter_for
+from paceline.draft.translate import aligned, drafter_for, label_of
 from paceline.errors import PacelineError
-from paceline.model.sources import companion, resolve
+from paceline.model.companions import companions
+from paceline.model.sources import resolve
 
 LOOKUPS = ("predicted", "suffix", "recycle")
+
+log = logging.getLogger(__name__)
 
 
 def make_auto(setting: Setting, argument: str) -> Drafter:
     """Return the mix for a target, less what the setting's company has: named, it is there already."""
     named = {name.partition(":")[0] for name in setting.company}
     members: list[Drafter] = [DRAFTERS[name].make(setting, "") for name in LOOKUPS if name not in named]
-    smaller = companion(setting.target.name)
-    if smaller is not None and not _is_beside(smaller, setting):
-        members.append(drafter_for(setting, setting.load(smaller)))
-    return MixDrafter(members)
+    smaller = _companion(setting)
+    return MixDrafter(members if smaller is None else [*members, smaller])
 
 
-def _is_beside(source: str, setting: Setting) -> bool:
-    """Whether a model drafts already, or another does whose law the verifier weighs: it weighs one."""
+def _companion(setting: Setting) -> Drafter | None:
+    """Return a smaller model as drafter: the first that loads and has the target's tokens, unless it drafts already."""
     others = [name for name in setting.company if (choice := DRAFTERS.split(name)[0]) is None or choice.draws]
-    models = [name for name in others if DRAFTERS.split(name)[0] is None]
-    return bool(others and setting.draws != "shared") or any(_same(name, source) for name in models)
+    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the laws of one
+        return None
+    for found in companions(setting.target.path):
+        if any(_is(name, found.path) for name in others):
+            continue
+        try:
+            draft = setting.load(str(found.path))
+        except PacelineError as error:  # nobody asked for it
+            log.info("%s does not draft along: %s", found.path, error)
+            continue
+        if aligned(setting.target, draft) is not None:
+            log.info("%s drafts along: %s", found.path, found.reason)
+            return drafter_for(setting, draft)
+    return None
 
 
-def _same(name: str, source: str) -> bool:
-    try:
-        return resolve(name).samefile(resolve(source))
-    except (PacelineError, OSError):
+def _is(name: str, path: Path) -> bool:
+    """Whether a drafter is the model of a file, or would go by its name."""
+    if DRAFTERS.split(name)[0] is not None:
         return False
+    return label_of(name) == label_of(str(path)) or resolve(name).samefile(path)

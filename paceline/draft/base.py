@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
@@ -89,13 +90,14 @@ def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to run. `name` is what the user called it."""
+    """A model ready to run. `name` is what the user called it, `path` where it lies, if it lies anywhere."""
 
     name: str
     model: Model
     tokenizer: Tokenizer
     context: int
     identity: str = ""  # tells its file from others; empty for a model without one
+    path: Path | None = None
 
 
 class Load(Protocol):

@@ -95,4 +95,4 @@ def _members(kind: str, argument: str) -> list[str]:
 
 
 def _name(members: Seq[Loaded]) -> str:
-    return "+".join(label_of(member) for member in members)
+    return "+".join(label_of(member.name) for member in members)

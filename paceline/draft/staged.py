@@ -149,7 +149,7 @@ def make_staged(setting: Setting, argument: str) -> Drafter:
             hint=f"--draft {argument} translates between the two",
         )
     context = min(draft.context, setting.target.context)
-    name = f"staged {label_of(draft)}"
+    name = f"staged {label_of(draft.name)}"
     return StagedDrafter(
         draft.model,
         context=context,

@@ -70,7 +70,8 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
             model = NativeModel(file, pool, quant=quant, progress=report, padding=padding)
     finally:
         file.close()
-    return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT), identity(path))
+    reads = context or min(file.spec.context, DEFAULT_CONTEXT)
+    return Loaded(source, model, tokenizer, reads, identity(path), path)
 
 
 def read_tokenizer(file: ModelFile) -> Tokenizer:

@@ -1,5 +1,8 @@
 """`--draft auto` asks everybody who needs no asking for, and a known model's smaller sibling if it is here."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from pairs import loaded, setting_of, target_of
 
@@ -7,7 +10,8 @@ import paceline.draft.auto as auto
 from paceline import LLM, SamplingParams
 from paceline.choices import DRAFTERS
 from paceline.draft.mix import MixDrafter
-from paceline.model import sources
+from paceline.errors import ModelFileError
+from paceline.model.companions import Companion
 from paceline.testing import TinyModel
 
 
@@ -23,25 +27,20 @@ def test_without_a_sibling_it_needs_no_model():
     assert drafter.sources == ("predicted", "suffix", "recycle")
 
 
-def test_the_sibling_of_a_known_model_joins(monkeypatch):
-    target = target_of()
+def test_a_companion_joins_unless_it_cannot_be_read_or_has_other_tokens(monkeypatch):
+    target = replace(target_of(), path=Path("target.gguf"))
     small = loaded("small", TinyModel(16, seed=2), target.tokenizer.pieces)
-    monkeypatch.setattr(auto, "companion", lambda name: "small" if name == target.name else None)
-    drafter = auto.make_auto(setting_of(target, [small]), "")
-    assert drafter.sources[:3] == ("predicted", "suffix", "recycle")
-    assert len(drafter.sources) == 4
+    other = loaded("other", TinyModel(16, seed=2), target.tokenizer.pieces[::-1])
+    found = [Companion(Path(name), "because") for name in ("lost", "other", "small")]
+    monkeypatch.setattr(auto, "companions", lambda path: found)
 
+    def load(source, quant=None):
+        if source == "lost":
+            raise ModelFileError("it is damaged")
+        return {"small": small, "other": other}[source]
 
-@pytest.mark.parametrize("is_here", [True, False])
-def test_a_sibling_is_only_taken_from_this_disk(is_here, monkeypatch, tmp_path):
-    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
-    folder = sources.models_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    if is_here:
-        with (folder / "qwen2.5-coder-0.5b.gguf").open("wb") as file:
-            file.truncate(sources.KNOWN["qwen2.5-coder-0.5b"].bytes)
-    assert sources.companion("qwen2.5-coder-1.5b") == ("qwen2.5-coder-0.5b" if is_here else None)
-    assert sources.companion("smollm2-135m") is None
+    drafter = auto.make_auto(replace(setting_of(target, []), load=load), "")
+    assert drafter.sources == ("predicted", "suffix", "recycle", "small")
 
 
 def drafter_of(talker, draft, **settings):
@@ -80,7 +79,7 @@ def test_a_companion_makes_room_for_a_named_model_where_laws_are_weighed(monkeyp
     small, named = (tmp_path / name for name in ("small.gguf", "named.gguf"))
     for path in (small, named):
         path.write_bytes(talker.read_bytes())
-    monkeypatch.setattr(auto, "companion", lambda name: str(small))
+    monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, "because")])
     assert drafter_of(talker, f"auto,{named}").sources[-2:] == ("small", "named")
     assert drafter_of(talker, f"auto,{named}", verify="rejection").sources[-2:] == ("recycle", "named")
     assert drafter_of(talker, "auto", verify="rejection").sources[-1] == "small"
