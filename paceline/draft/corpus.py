@@ -18,7 +18,7 @@ import numpy as np
 
 from paceline.errors import ModelFileError, UsageError, VocabMismatch
 from paceline.kernels.native import native
-from paceline.turns import turn_or_later
+from paceline.store import turn_or_later, write
 from paceline.types import Ints
 
 CAPACITY = 1 << 18  # tokens
@@ -158,7 +158,7 @@ class Corpus:
                 for text in self._unsaved:
                     whole._keep(text)
             try:
-                _write(target, whole._bytes())
+                write(target, whole._bytes(), is_durable=True)
             except OSError as error:
                 raise UsageError(f"the corpus `{target}` cannot be written: {error.strerror}", hint=_HINT) from error
             if target == self.path or self.path is None:
@@ -221,18 +221,6 @@ def _content(path: Path) -> bytes:
             return file.read(found.st_size)
     except OSError as error:
         raise UsageError(f"the corpus `{path}` cannot be read: {error.strerror}", hint=_HINT) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import platformdirs
 
+from paceline import store
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
 from paceline.model.download import from_hub, from_index, hub_errors, is_verified, sha256
 
@@ -231,7 +232,7 @@ def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Pa
     if weights or kind:
         first = _of_type(repo, weights, kind) if kind else _choose(repo, weights)
         found = _fetch(repo, parts_of(first), folder, progress)
-        chosen.write_text(first)
+        store.write(chosen, first.encode())
         return found
     if "config.json" not in files or not {_WHOLE, _INDEX}.intersection(files):
         others = sum(name.endswith(".safetensors") for name in files)
@@ -243,7 +244,7 @@ def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Pa
         )
     _fetch(repo, [name for name in _FOLDER_FILES if name in files], folder, progress)
     _fetch(repo, _weights(repo, files, folder, progress), folder, progress)
-    chosen.write_text(".")
+    store.write(chosen, b".")
     return folder
 
 

@@ -24,8 +24,8 @@ from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
 from paceline.model.sources import models_folder
+from paceline.store import turn
 from paceline.testing import TinyModel
-from paceline.turns import turn
 from paceline.types import Load, SamplingParams
 
 KEY = {"model": "a", "cpu": "b"}
