@@ -19,11 +19,12 @@ OURS = {
     "tests",
     "check_tree",
     "write_tables",
+    "write_stub",
     "rig",
     *(path.stem for path in (ROOT / "tests").rglob("*.py")),
 }
 # Run as commands or plugins, by the Makefile, CMake, pip or pytest, instead of imported.
-COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "nanobind", "pytest_xdist"}
+COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "pytest_xdist"}
 
 
 def declared(requirements):

@@ -164,7 +164,7 @@ def measure(subject: Subject, options: argparse.Namespace, run: Json, console: C
     llm = LLM(subject.model, draft="off", threads=options.threads)
     model = llm.engine.parts.model
     pool = new_pool(options.threads)
-    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, subject.draft)  # type: ignore[attr-defined]
+    session = Session(llm, pool, native.ReadProbe(pool, model.weight_bytes), plan, subject.draft)  # type: ignore[attr-defined]
     run.update(
         model=subject.model,
         file=resolve(subject.model).name,

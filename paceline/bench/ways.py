@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from paceline.choices import DRAFTERS
 from paceline.config import LLMConfig, make_verifier
@@ -19,6 +18,7 @@ from paceline.engine.completion import Completion
 from paceline.engine.llm import LLM
 from paceline.engine.loading import load, load_controller, load_drafter
 from paceline.errors import UsageError
+from paceline.kernels.native import native
 from paceline.types import Round, SamplingParams
 from paceline.verify.base import Verifier
 
@@ -102,7 +102,7 @@ class Rig:
     every reply is a first one. Draft models are loaded once for all players.
     """
 
-    def __init__(self, llm: LLM, pool: Any, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
+    def __init__(self, llm: LLM, pool: native.Pool, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
         self.llm, self.ways = llm, list(ways)
         self._pool, self._load = pool, functools.cache(load)
         self._plain = Player(NoDrafter(), FixedController(0), make_verifier(LLMConfig(draft="off")))

@@ -12,7 +12,7 @@ import stat
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class _Generation:
     def __init__(self) -> None:
         self.texts = list[Ints]()
         self.size = 0  # tokens
-        self.automaton: Any = native().Automaton()
+        self.automaton = native.Automaton()
 
     def add(self, text: Ints) -> None:
         self.texts.append(text)
@@ -117,7 +117,7 @@ class Corpus:
         self._unsaved.append(text)
 
     @property
-    def automata(self) -> list[Any]:
+    def automata(self) -> list[native.Automaton]:
         return [generation.automaton for generation in self._generations]
 
     @property

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from paceline.model.base import Model
 from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
+
+if TYPE_CHECKING:
+    from paceline._native import DraftLoop
 
 TREES = ("tree", "greedy_tree")  # draws with siblings
 
@@ -54,7 +57,7 @@ class ModelDrafter(Drafter):
         self.sources: tuple[str, ...] = (name,)
         self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
         self.cache = self.reader.cache
-        self._loop: Any = None
+        self._loop: DraftLoop | None = None
         if self.reader.head is not None:
             self._loop = self.reader.head.loop
         elif isinstance(model, NativeModel):

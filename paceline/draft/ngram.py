@@ -9,7 +9,6 @@ A match of one token alone is used only while such matches have proved right, wh
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class NgramDrafter(Drafter):
     weighs = frozenset(sources)
 
     def __init__(self) -> None:
-        self._indexes: dict[int, Any] = {}
+        self._indexes: dict[int, native.NgramIndex] = {}
         # By match length: a kept token makes its successor's match one longer.
         self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
         self.experience = {"ngram": self._acceptance}
@@ -67,7 +66,7 @@ class NgramDrafter(Drafter):
     def _propose(self, view: View, budget: Budget) -> Draft:
         index = self._indexes.get(view.id)
         if index is None:
-            index = self._indexes[view.id] = native().NgramIndex(LONGEST)
+            index = self._indexes[view.id] = native.NgramIndex(LONGEST)
         index.follow(view.tokens)
         self._matched.pop(view.id, None)
         count = min(budget.nodes, budget.depth, PREFETCHED)

@@ -64,7 +64,7 @@ class RecycleDrafter(Drafter):
         others = [node for node in range(len(verified.tree)) if node not in path]
         rows = np.array([*path, *others][:ROWS][::-1], np.int32)  # the path's last: they are the text's own
         peaks = getattr(verified.logits, "peaks", None)
-        self._successors[verified.tree.tokens[rows]] = native().top(verified.logits, rows, KEPT, peaks)
+        self._successors[verified.tree.tokens[rows]] = native.top(verified.logits, rows, KEPT, peaks)
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence; what it left in the table stays."""

@@ -14,7 +14,6 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _State:
-    automaton: Any
+    automaton: native.Automaton
     tree: TokenTree | None = None  # the latest proposal, before anything pruned it
     kinds: Ints | None = None
     usual: Probabilities | None = None  # how often each kind was right, in all texts
@@ -111,7 +110,7 @@ class SuffixDrafter(Drafter):
     def _propose(self, view: View, budget: Budget) -> Draft:
         state = self._states.get(view.id)
         if state is None:
-            state = self._states[view.id] = _State(native().Automaton())
+            state = self._states[view.id] = _State(native.Automaton())
         state.automaton.follow(view.tokens)
         state.tree = None
         if min(budget.nodes, budget.depth) <= 0:

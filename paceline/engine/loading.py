@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from paceline.choices import CONTROLLERS, DRAFTERS
 from paceline.config import LLMConfig, drafters_of, make_verifier, parse_draft
@@ -19,7 +18,7 @@ from paceline.draft.translate import drafter_for
 from paceline.engine.calibrate import Calibration, Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
-from paceline.kernels.native import choose_isa
+from paceline.kernels.native import choose_isa, native
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
@@ -45,12 +44,12 @@ def find_models(config: LLMConfig, *, progress: bool) -> None:
                 raise
 
 
-def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
+def load_target(config: LLMConfig, pool: native.Pool, *, progress: bool) -> Loaded:
     """Find, open, check and pack the target."""
     return load(config.model, pool, quant=config.quant, context=config.context, progress=progress)
 
 
-def load(source: str, pool: Any, *, quant: str, context: int | None, progress: bool) -> Loaded:
+def load(source: str, pool: native.Pool, *, quant: str, context: int | None, progress: bool) -> Loaded:
     """Load a model from a name or path.
 
     Raises:
@@ -90,7 +89,7 @@ def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:
 
 
 def load_drafter(
-    config: LLMConfig, target: Loaded, pool: Any, *, progress: bool, load: Callable[..., Loaded] = load
+    config: LLMConfig, target: Loaded, pool: native.Pool, *, progress: bool, load: Callable[..., Loaded] = load
 ) -> Drafter:
     """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
 
@@ -141,7 +140,7 @@ def load_controller(
     config: LLMConfig,
     target: Loaded,
     drafter: Drafter,
-    pool: Any,
+    pool: native.Pool,
     *,
     progress: bool,
     instruments: Instruments | None = None,
@@ -173,7 +172,7 @@ def load_controller(
     return controller, found
 
 
-def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:
+def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: native.Pool) -> dict[str, str]:
     """Return what measured times depend on: both models' files, how they are packed, and this machine."""
     # A corpus is a file too, and another one after every reply.
     models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]

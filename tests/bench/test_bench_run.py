@@ -17,14 +17,14 @@ def last_line(text):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_read_probe_reads_whole_parts(threads):
-    probe = native().ReadProbe(new_pool(threads), 3 << 18)
+    probe = native.ReadProbe(new_pool(threads), 3 << 18)
     assert probe.nbytes == 3 << 18
     assert probe.read() > 0
-    assert native().ReadProbe(new_pool(threads), 1).nbytes == 1 << 18
+    assert native.ReadProbe(new_pool(threads), 1).nbytes == 1 << 18
 
 
 def test_products_are_counted_or_unknown():
-    assert native().dot_rate(new_pool(1), 0.001) >= 0
+    assert native.dot_rate(new_pool(1), 0.001) >= 0
 
 
 def test_unknown_suites_and_numbers_are_wrong_calls(capsys):

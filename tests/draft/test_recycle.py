@@ -36,14 +36,14 @@ def test_the_native_top_is_a_stable_sort(vocab):
     logits[6] = -np.abs(logits[6]) * np.float32(1e37)
     rows = np.array([6, 0, 1, 2, 3, 4, 5, 7, 8, 0], np.int32)
     for k in (1, 2, 8, 64):
-        got = native().top(logits, rows, k)
+        got = native.top(logits, rows, k)
         assert got.tolist() == [plain_top(logits[row], k) for row in rows]
     for wrong in (-1, 9):
         with pytest.raises(ValueError, match="row"):
-            native().top(logits, np.array([wrong], np.int32), 1)
+            native.top(logits, np.array([wrong], np.int32), 1)
     for wrong in (0, 65):
         with pytest.raises(ValueError, match="k must"):
-            native().top(logits, rows, wrong)
+            native.top(logits, rows, wrong)
 
 
 def rounds(chance, count):
@@ -125,6 +125,6 @@ def test_a_row_of_150_000_is_read_in_microseconds():
     rows, seconds = np.arange(8, dtype=np.int32), []
     for _ in range(10):
         started = perf_counter()
-        native().top(logits, rows, KEPT)
+        native.top(logits, rows, KEPT)
         seconds.append((perf_counter() - started) / 8)
     assert np.median(seconds) < 600e-6, np.median(seconds)
