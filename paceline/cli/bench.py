@@ -49,8 +49,10 @@ def _many(help: str, metavar: str, panel: str) -> object:
 
 
 @app.command(epilog=_RUN_EXAMPLES, context_settings=_CONTEXT)
+@o.takes()
 def run(
-    model: o.Model = o.CONFIG.model,
+    *,
+    model: str,
     draft: Annotated[list[str] | None, _many("Who guesses; may be repeated. auto if not given.", "SRC", _WHAT)] = None,
     control: Annotated[
         list[str] | None,
@@ -60,7 +62,7 @@ def run(
         list[str] | None,
         _many("How guesses are checked; may be repeated. The default one if not given.", "MODE", _WHAT),
     ] = None,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_tokens: int,
     against: Annotated[
         list[str] | None,
         _many(
@@ -95,7 +97,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the file of --out.", rich_help_panel="Running")
     ] = False,
-    threads: o.Threads = o.CONFIG.threads,
+    threads: int | None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the line of JSON and nothing else.", rich_help_panel="Running")
     ] = False,
