@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.config import drafters_of
+from paceline.draft.auto import companion_among
 from paceline.draft.base import Loaded
-from paceline.draft.translate import ENOUGH, aligned, label_of
+from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
 from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.cache import PagedCache
-from paceline.model.companions import Companion, companions
+from paceline.model.companions import Companion
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
@@ -43,10 +44,7 @@ def check_pair(target: Loaded, draft: Loaded) -> Json:
 
 def companion_of(llm: LLM) -> Companion | None:
     """Return the smaller model that `auto` found and drafts with; `None` if it has none."""
-    path = llm.target.path
-    if "auto" not in drafters_of(llm.config) or path is None:
-        return None
-    return next((found for found in companions(path) if label_of(str(found.path)) in llm.setup.drafters), None)
+    return companion_among(llm.target.path, llm.setup.drafters) if "auto" in drafters_of(llm.config) else None
 
 
 def draft_models(llm: LLM) -> list[str]:

@@ -7,6 +7,7 @@ family, if one is on this disk already. Which of them are listened to is the con
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from paceline.choices import DRAFTERS
@@ -14,7 +15,8 @@ from paceline.draft.base import Drafter, Setting
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import aligned, drafter_for, label_of
 from paceline.errors import PacelineError
-from paceline.model.companions import companions
+from paceline.hardware import memory_bytes
+from paceline.model.companions import Companion, companions
 from paceline.model.sources import resolve
 
 LOOKUPS = ("predicted", "suffix", "recycle")
@@ -35,18 +37,29 @@ def _companion(setting: Setting) -> Drafter | None:
     others = [name for name in setting.company if (choice := DRAFTERS.split(name)[0]) is None or choice.draws]
     if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the laws of one
         return None
+    memory = memory_bytes()
     for found in companions(setting.target.path):
         if any(_is(name, found.path) for name in others):
             continue
+        if memory is not None and found.bytes > memory[1]:
+            log.info("%s does not draft along: it has %d bytes, and %d are free", found.path, found.bytes, memory[1])
+            continue
         try:
             draft = setting.load(str(found.path))
-        except PacelineError as error:  # nobody asked for it
+        except PacelineError as error:  # it is an extra: the target goes on without it
             log.info("%s does not draft along: %s", found.path, error)
             continue
         if aligned(setting.target, draft) is not None:
             log.info("%s drafts along: %s", found.path, found.reason)
             return drafter_for(setting, draft)
     return None
+
+
+def companion_among(path: Path | None, sources: Collection[str]) -> Companion | None:
+    """Return the model that drafts for the one at `path`, by the names of what drafts; `None` if there is none."""
+    if path is None:
+        return None
+    return next((found for found in companions(path) if label_of(str(found.path)) in sources), None)
 
 
 def _is(name: str, path: Path) -> bool:

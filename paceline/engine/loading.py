@@ -12,6 +12,7 @@ from paceline.control.base import Controller
 from paceline.control.confidence import ConfidenceController
 from paceline.control.fixed import FixedController
 from paceline.draft.adopted import Adopted
+from paceline.draft.auto import companion_among
 from paceline.draft.base import Drafter, Loaded, Setting, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
@@ -178,6 +179,8 @@ def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: n
     models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]
     parts = ",".join(models).replace("+", ",").replace(":", ",").split(",")
     drafts = [identity(path) for name in parts if name and (path := Path(name)).is_file()]
+    if "auto" in models and (found := companion_among(target.path, drafter.sources)):
+        drafts.append(identity(found.path))
     return {
         "model": target.identity,
         "quant": config.quant,

@@ -41,6 +41,7 @@ class Companion:
     """A smaller model, and in a few words why it."""
 
     path: Path
+    bytes: int
     reason: str
 
 
@@ -59,7 +60,7 @@ def companions(target: Path) -> list[Companion]:
             continue
         same = "line, " if head.line and head.line == ours.line else ""
         reason = f"the {same}architecture and tokenizer of the target in {theirs / size:.2f} of its bytes"
-        found.append((not same, theirs, str(path), Companion(path, reason)))
+        found.append((not same, theirs, str(path), Companion(path, theirs, reason)))
     return [companion for *_, companion in sorted(found, key=lambda one: one[:3])]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pairs import loaded, setting_of, target_of
+from talker import write_talker
 
 import paceline.draft.auto as auto
 from paceline import LLM, SamplingParams
@@ -31,7 +32,7 @@ def test_a_companion_joins_unless_it_cannot_be_read_or_has_other_tokens(monkeypa
     target = replace(target_of(), path=Path("target.gguf"))
     small = loaded("small", TinyModel(16, seed=2), target.tokenizer.pieces)
     other = loaded("other", TinyModel(16, seed=2), target.tokenizer.pieces[::-1])
-    found = [Companion(Path(name), "because") for name in ("lost", "other", "small")]
+    found = [Companion(Path(name), 1, "because") for name in ("lost", "other", "small")]
     monkeypatch.setattr(auto, "companions", lambda path: found)
 
     def load(source, quant=None):
@@ -79,8 +80,28 @@ def test_a_companion_makes_room_for_a_named_model_where_laws_are_weighed(monkeyp
     small, named = (tmp_path / name for name in ("small.gguf", "named.gguf"))
     for path in (small, named):
         path.write_bytes(talker.read_bytes())
-    monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, "because")])
+    monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1, "because")])
     assert drafter_of(talker, f"auto,{named}").sources[-2:] == ("small", "named")
     assert drafter_of(talker, f"auto,{named}", verify="rejection").sources[-2:] == ("recycle", "named")
     assert drafter_of(talker, "auto", verify="rejection").sources[-1] == "small"
     assert drafter_of(talker, f"auto,{small}").sources[-2:] == ("recycle", "small"), "the same file drafts once"
+
+
+def test_a_companion_that_memory_has_no_room_for_is_left_out(monkeypatch, talker, tmp_path):
+    small = tmp_path / "small.gguf"
+    small.write_bytes(talker.read_bytes())
+    monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1000, "because")])
+    for free, last in (((2000, 999), "recycle"), ((2000, 1000), "small"), (None, "small")):
+        monkeypatch.setattr(auto, "memory_bytes", lambda free=free: free)
+        assert drafter_of(talker, "auto").sources[-1] == last
+
+
+def test_times_are_kept_for_the_companion_they_were_measured_with(monkeypatch, talker, tmp_path):
+    small, keys = tmp_path / "small.gguf", []
+    monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1000, "because")])
+    for seed in (1, 2):
+        small.unlink(missing_ok=True)
+        write_talker(small, seed=seed)
+        keys.append(LLM(talker, control="fixed", context=128).calibration_key)
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[1] | {"draft": keys[0]["draft"]}
