@@ -37,7 +37,8 @@ class Adopted(Drafter):
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         drafts: list[Draft] = self.own.propose(views, budgets)
         self.spent = getattr(self.own, "spent", self.spent)
-        if not self._draws and any(getattr(draft, "drawn", None) is not None for draft in drafts or ()):
+        made = drafts if isinstance(drafts, (list, tuple)) else ()  # `check` refuses anything else
+        if not self._draws and any(getattr(draft, "drawn", None) is not None for draft in made):
             raise UsageError(
                 f"drafter `{self._name}` must be registered with draws=True to draw guesses by laws, got drawn ones",
                 hint="a verifier that weighs laws takes one drafter that has them",

@@ -166,3 +166,15 @@ def test_a_class_without_one_of_the_three_is_refused_and_told_the_cure(talker, m
     with pytest.raises(UsageError, match=f"drafter `mine` must have .*`Half` lacks `{lost}`") as caught:
         LLM(talker, draft="mine", context=256)
     assert "paceline.Drafter" in caught.value.hint
+
+
+@pytest.mark.parametrize("said", [None, 5, "iterator"])
+def test_what_is_no_list_of_drafts_is_refused_by_name(talker, made, said):
+    class Wrong(Drafter):
+        def propose(self, views, budgets):
+            return iter(guess_again(views, budgets)) if said == "iterator" else said
+
+    register_drafter("wrong", lambda setting, argument: Wrong())
+    llm = LLM(talker, draft="wrong", control="fixed", context=256)
+    with pytest.raises(UsageError, match="drafter `wrong` must return a list of drafts"):
+        llm.generate(PROMPT, SamplingParams(max_tokens=4))
