@@ -52,7 +52,7 @@ format: install  ## rewrite the layout of all sources
 
 bench: install  ## measure this machine: make bench BENCH="--help"
 	$(BIN)/python $(PIP) install -e ".[bench]" --no-build-isolation
-	$(BIN)/python -m paceline.bench $(BENCH)
+	$(BIN)/paceline bench kernels $(BENCH)
 
 replay: install  ## judge the controller on recorded replies: make replay REPLAY="--control fixed:4"
 	$(BIN)/python tools/replay.py $(REPLAY)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.audit.run import run_audit as run_audit
+    from paceline.choices import register_controller as register_controller
+    from paceline.choices import register_drafter as register_drafter
+    from paceline.choices import register_verifier as register_verifier
     from paceline.doctor.run import run_doctor as run_doctor
+    from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
     from paceline.engine.llm import LLM as LLM
     from paceline.errors import (
@@ -48,10 +52,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "LLM": "paceline.engine.llm",
     "Completion": "paceline.engine.completion",
+    "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.types",
     "run_audit": "paceline.audit.run",
     "run_doctor": "paceline.doctor.run",
     "run_plan": "paceline.plan.run",
+    **dict.fromkeys(("register_drafter", "register_verifier", "register_controller"), "paceline.choices"),
     **dict.fromkeys(
         (
             "PacelineError",
@@ -77,12 +83,12 @@ def load(model: str | None = None, **settings: Any) -> LLM:
     Args:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf or :type]`.
         settings: what is left out takes its default from `paceline.config.LLMConfig`.
-            draft: "off", "auto", "ngram", "suffix", …, a smaller model to draft with, or several with commas between.
+            draft: what guesses, "auto", "off", "ngram", …, a smaller model to draft with, or several with commas
+                between; docs/guides/speculation.md and `paceline generate --help` list all names.
             draft_tokens: how many tokens are guessed per round at most, 0 to 64.
-            control: who decides how much to guess: "optimal" (what pays on this machine), "fixed", "ema", "schedule",
-                "confidence", "entropy".
-            verify: how guesses are checked: "coupled", "rejection", "block", "tree" or "greedy_tree"; lossy: "typical"
-                or "lenient:0.8". With the first alone a seed repeats whatever is drafted.
+            control: what decides how much to guess, "optimal" (what pays on this machine), "fixed", ….
+            verify: how guesses are checked, "coupled", "rejection", …. With the first alone a seed repeats whatever is
+                drafted; "typical" and "lenient:0.8" are lossy.
             threads: None is one per usable core.
             context: tokens that prompt and reply share; None is the model's own, at most 8192.
             quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.

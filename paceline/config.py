@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, fields
+from typing import Any
 
+from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS, DrafterChoice
 from paceline.errors import UsageError
+from paceline.registry import complete, imported
 
 DEFAULT_MODEL = "smollm2-135m"
 QUANTS = ("auto", "q4", "q8", "bf16", "f32")
 DRAFT_QUANTS = (*QUANTS, "q4s")  # symmetric: 4.3 bits a weight where "q4" takes 5, for guesses only
-CONTROLS = ("optimal", "fixed", "ema", "schedule", "confidence", "entropy")
-ALONE = {"off": "turns guessing off", "auto": "is a mix already"}  # drafters that take no company
-MIX = ("suffix", "recycle")  # what auto always has; predicted too, where a prediction is given
-LOOKUPS = ("ngram", "suffix", "recycle", "predicted", "lookahead")  # they guess by the text, and draw nothing
-VERIFIERS = ("coupled", "rejection", "block", "tree", "greedy_tree", "typical", "lenient:L")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,7 @@ class LLMConfig:
             _whole("context", config.context, 2, 1 << 24)
         _one_of("quant", config.quant, QUANTS)
         _one_of("draft_quant", config.draft_quant, DRAFT_QUANTS)
-        _one_of("control", config.control, CONTROLS)
-        parse_draft(config.draft)
-        parse_verify(config.verify)
+        CONTROLLERS.choose(config.control)
         _agree(config)
         return config
 
@@ -71,71 +67,81 @@ def parse_draft(draft: str) -> list[str]:
     """Split the names of drafters.
 
     Raises:
-        UsageError: one is empty or comes twice, or one that stands alone has company.
+        UsageError: one is empty or comes twice, one that stands alone has company, or its argument is wrong.
     """
     wanted = [name.strip() for name in draft.split(",")]
-    others = ",".join(dict.fromkeys(name for name in wanted if name and name not in ALONE))
-    instead = (
-        f"--draft {others}" if others else "--draft off turns guessing off; auto is the mix you get without asking"
-    )
+    alone = {name: choice.alone for name in wanted if (choice := DRAFTERS.get(name.partition(":")[0])) and choice.alone}
+    others = ",".join(dict.fromkeys(name for name in wanted if name and name not in alone))
+    instead = f"--draft {others}" if others else "--draft off turns guessing off; auto is the mix without asking"
     if "" in wanted:
         where = f" in `{draft}`" if draft.strip() else ""
         raise UsageError(f"draft must be names with commas between, got an empty one{where}", hint=instead)
     for name in wanted:
-        if name in ALONE and len(wanted) > 1:
+        DRAFTERS.split(name)
+        if name in alone and len(wanted) > 1:
             hint = f"--draft {name}, or {instead}" if others else f"--draft {name}"
-            if name == "auto" and others:
-                members = ",".join(dict.fromkeys([*MIX, *others.split(",")]))
-                hint = f"--draft auto, or its members by name: --draft {members}"
-            raise UsageError(f"draft `{name}` {ALONE[name]} and must stand alone, got `{draft}`", hint=hint)
+            raise UsageError(f"draft `{name}` {alone[name]} and must be the only drafter, got `{draft}`", hint=hint)
         if wanted.count(name) > 1:
             raise UsageError(f"draft must name each drafter once, got `{name}` twice in `{draft}`", hint=instead)
-        if (base := name.partition(":")[0]) in ALONE and base != name:
-            raise UsageError(f"draft `{base}` takes no argument, got `{name}`", hint=f"--draft {base}")
     return wanted
 
 
-def parse_verify(name: object) -> tuple[str, float | None]:
-    """Split a verifier's name from its lenience, which only `lenient:L` has.
+def drafters_of(config: LLMConfig) -> dict[str, DrafterChoice | None]:
+    """Return what is to draft, `off` if no guesses are asked for, each with its choice; `None` is a model's name."""
+    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
+    return {name: DRAFTERS.split(name)[0] for name in wanted}
+
+
+def verify_name(config: LLMConfig) -> str:
+    """Return what the verifier of a configuration is called: as asked for, or as the drafter that brings it.
 
     Raises:
-        UsageError: no verifier goes by that name, or the lenience is not above 0 and at most 1.
+        UsageError: both are asked for.
     """
-    base, colon, argument = str(name).partition(":")
-    if base != "lenient":
-        _one_of("verify", name, VERIFIERS)
-        return base, None
-    try:
-        lenience = float(argument)
-    except ValueError:
-        lenience = 0.0
-    if not colon or not 0 < lenience <= 1:
+    own = _bringing(config)
+    return config.verify if own is None else own.name
+
+
+def make_verifier(config: LLMConfig) -> Any:
+    """Return the verifier that a configuration asks for, or the one that its drafter brings; see `verify.base`.
+
+    Raises:
+        UsageError: both are asked for, it has no such name or argument, or what was registered is no verifier.
+    """
+    if (own := _bringing(config)) is not None:
+        return imported(own.verifier)()
+    choice, argument = VERIFIERS.choose(config.verify)
+    made = choice.make(argument) if choice.argument else choice.make()
+    return complete(made, "verifier", choice.name, "verify", "lossless", "draws", "reproducible")
+
+
+def _bringing(config: LLMConfig) -> DrafterChoice | None:
+    own = next((choice for choice in drafters_of(config).values() if choice and choice.verifier), None)
+    if own is not None and config.verify != LLMConfig().verify:
         raise UsageError(
-            f"verify lenient:L wants a lenience above 0 and at most 1, got `{name}`",
-            hint="lenient:0.8 lets a token come at most 1/0.8 times as often as the model alone would; 1 is exact",
+            f"--draft {own.usage} brings its own rule, got `--verify {config.verify}`", hint="drop one of the two"
         )
-    return base, lenience
+    return own
 
 
 def _agree(config: LLMConfig) -> None:
-    """Refuse what would be set in vain: how to draft where nobody does, how to pack a model where none is loaded."""
-    names = parse_draft(config.draft)
+    """Refuse what cannot go together: laws of two drafters where one is weighed, and what would be set in vain."""
+    drafters, packing = drafters_of(config), ("draft_quant", "draft_head")
+    verifier = make_verifier(config)
+    drawing = [name for name, choice in drafters.items() if choice is None or choice.draws]
+    if verifier.draws != "shared" and len(drawing) > 1:
+        raise UsageError(
+            f"--verify {config.verify} weighs guesses by the law of one drafter, got `{drawing[0]}` and `{drawing[1]}`",
+            hint="--verify coupled takes any mix; ensemble:A+B makes one law of two models",
+        )
+    loads = {"models" if choice is None else choice.loads for choice in drafters.values()}
     if not config.draft_tokens:
-        _unset(
-            config,
-            ("verify", "control", "draft_quant", "draft_head"),
-            "draft_tokens `0` turns guessing off",
-            "let it be more",
-        )
-    elif names == ["off"]:
-        _unset(
-            config, ("verify", "control", "draft_quant", "draft_head"), f"draft `off` {ALONE['off']}", "--draft auto"
-        )
-    elif all(name.partition(":")[0] in LOOKUPS for name in names):
-        _unset(
-            config, ("draft_quant", "draft_head"), f"draft `{config.draft}` loads no model", "name a model for --draft"
-        )
-    elif all(name.partition(":")[0] in (*LOOKUPS, "self") for name in names):  # `self` guesses through a head, too
+        _unset(config, ("verify", "control", *packing), "draft_tokens `0` turns guessing off", "let it be more")
+    elif off := drafters.get("off"):
+        _unset(config, ("verify", "control", *packing), f"draft `off` {off.alone}", "--draft auto")
+    elif loads == {"nothing"}:
+        _unset(config, packing, f"draft `{config.draft}` loads no model", "name a model for --draft")
+    elif "models" not in loads:  # a copy of the target guesses through a head, too
         copy = config.draft_quant if config.draft_quant in QUANTS[1:] else QUANTS[1]
         why = f"draft `{config.draft}` is made of the target"
         _unset(config, ("draft_quant",), why, f"draft with a packed copy of it: --draft self:{copy}")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from paceline.draft.base import empty_draft
+from paceline.draft.base import Drafter, empty_draft
 from paceline.kernels.ops import PAGE
 from paceline.model.cache import PagedCache
 from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, Probabilities, Spent, TokenTree, Verified, View
+from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, Probabilities, TokenTree, Verified, View
 
 # ---- a model
 
@@ -188,7 +188,7 @@ class ByteTokenizer:
 Script = Callable[[list[int], Budget, np.random.Generator], TokenTree]
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(Drafter):
     """Drafts by a script that knows the right continuation, so that it can be right or wrong on purpose.
 
     Args:
@@ -201,7 +201,6 @@ class ScriptedDrafter:
     def __init__(self, script: Script, answers: Mapping[int, Seq[int]], *, seed: int = 0) -> None:
         self._script, self._answers, self._seed = script, answers, seed
         self.released: list[int] = []
-        self.spent: dict[str, Spent] = {}
         self.verdicts: list[tuple[int, Draft, Verified]] = []
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:

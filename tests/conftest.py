@@ -35,6 +35,15 @@ def loaded():
     return functools.cache(lambda **settings: LLM("smollm2-135m", **settings))
 
 
+@pytest.fixture
+def own_names(monkeypatch):
+    """Let a test register names that are gone after it."""
+    from paceline import choices
+
+    for registry in (choices.DRAFTERS, choices.VERIFIERS, choices.CONTROLLERS):
+        monkeypatch.setattr(registry, "_choices", dict(registry._choices))
+
+
 @pytest.fixture(scope="session")
 def talker(tmp_path_factory):
     """The path of a tiny model that talks: it loads and replies in milliseconds."""

@@ -14,9 +14,17 @@ FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = FILE["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OPTIONAL = [name for extra, names in EXTRAS.items() if extra != "dev" for name in names]
-OURS = {"paceline", "tests", "check_tree", "rig", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
+OURS = {
+    "paceline",
+    "tests",
+    "check_tree",
+    "write_tables",
+    "write_stub",
+    "rig",
+    *(path.stem for path in (ROOT / "tests").rglob("*.py")),
+}
 # Run as commands or plugins, by the Makefile, CMake, pip or pytest, instead of imported.
-COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "nanobind", "pytest_xdist"}
+COMMANDS = {"ruff", "mypy", "clang_format", "cmake", "ninja", "scikit_build_core", "pytest_xdist"}
 
 
 def declared(requirements):

@@ -25,7 +25,7 @@ from paceline.model.native import NativeModel, load_weights
 from paceline.types import Forward, TokenTree
 
 VOCAB = 300
-ISAS = native().isas()
+ISAS = native.isas()
 
 # name: family, sizes, other numbers of the file, whether input and output embeddings are one
 FAMILIES = {

@@ -19,7 +19,7 @@ SIZED = (".py", ".cpp", ".h", ".inc")
 
 # A module imports its own level and lower ones.
 LEVELS = {
-    **dict.fromkeys(("types", "errors", "config", "hardware", "turns"), 0),
+    **dict.fromkeys(("types", "errors", "registry", "choices", "config", "hardware", "store"), 0),
     **dict.fromkeys(("tokenizer", "tokenizer_gguf", "tokenizer_json"), 1),
     **dict.fromkeys(("pretokenizers", "sentencepiece", "stream", "marks"), 1),
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),

@@ -123,7 +123,7 @@ def audit(
     found.setup = {
         "model": llm.setup.model,
         "drafters": list(llm.setup.drafters),
-        "verify": verifier.name,
+        "verify": llm.setup.verify,
         "control": llm.setup.control,
         "lossless": verifier.lossless,
     }

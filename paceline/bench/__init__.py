@@ -1,4 +1,4 @@
-"""Measure this machine: `python -m paceline.bench`.
+"""Measure this machine: `paceline bench`.
 
 Every suite states the floor, measures its baseline in the same run, and gives medians with their spread.
 """

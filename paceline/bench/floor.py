@@ -13,7 +13,7 @@ LARGE = 512 << 20  # bytes: larger than the caches of most processors
 def measure(session: Session, out: Json, progress: Progress) -> None:
     """Read a large buffer and one of the weights' size; a small model may live in a cache that reads faster."""
     repeats = 5 if session.plan.quick else 15
-    probe = session.probe if session.probe.nbytes >= LARGE else native().ReadProbe(session.pool, LARGE)
+    probe = session.probe if session.probe.nbytes >= LARGE else native.ReadProbe(session.pool, LARGE)
     probe.read()
     session.read_weights_once()
     session.rates.clear()  # the first readings were the warm-up
@@ -23,7 +23,7 @@ def measure(session: Session, out: Json, progress: Progress) -> None:
         progress.show("floor", repeat + 1, "of", repeats)
         own = session.read_weights_once()
         large.append(own if probe is session.probe else probe.nbytes / probe.read())
-        products.append(native().dot_rate(session.pool, 0.02))
+        products.append(native.dot_rate(session.pool, 0.02))
         session.products_per_second = max(products)
         out.update(
             threads=session.pool.threads,

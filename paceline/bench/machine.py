@@ -24,7 +24,7 @@ def describe() -> Json:
         "cpu": cpu_model(),
         "cores": usable_cores(),
         "isa": choose_isa(),
-        "isas": native().isas(),
+        "isas": native.isas(),
         "memory_bytes": _memory_bytes(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),

@@ -137,11 +137,13 @@ def _measure(
             company.close()
 
 
-def _start(llm: LLM, pool: object, todo: list[tuple[Ask, float]], bar: Bar) -> tuple[Json, list[tuple[Ask, float]]]:
+def _start(
+    llm: LLM, pool: native.Pool, todo: list[tuple[Ask, float]], bar: Bar
+) -> tuple[Json, list[tuple[Ask, float]]]:
     """Describe the machine and measure its floor and v(M); return also the prompts that fit the model's context."""
     model = llm.engine.parts.model
     plan = Plan(("floor", "forward"), repeats=REPEATS, contexts=(256,), widths=WIDTHS, quick=True)
-    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan)  # type: ignore[attr-defined]
+    session = Session(llm, pool, native.ReadProbe(pool, model.weight_bytes), plan)  # type: ignore[attr-defined]
     found_floor: Json = {}
     found_forward: Json = {}
     floor.measure(session, found_floor, bar)

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from paceline.bench.peer import Peer
 from paceline.bench.prompts import fresh_text
 from paceline.engine.llm import LLM
+from paceline.kernels.native import native
 from paceline.model.native import NativeModel
 
 T = TypeVar("T")
@@ -45,8 +46,8 @@ class Session:
     """
 
     llm: LLM
-    pool: Any
-    probe: Any
+    pool: native.Pool
+    probe: native.ReadProbe
     plan: Plan
     draft: str = "off"  # a model that may draft for it
     peer: Peer | None = None

@@ -8,16 +8,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from paceline.config import LLMConfig
+from paceline.choices import DRAFTERS
+from paceline.config import LLMConfig, make_verifier
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
-from paceline.draft.base import Drafter, NoDrafter, forget_texts, lookup
+from paceline.draft.base import Drafter, NoDrafter, forget_texts
 from paceline.engine.completion import Completion
 from paceline.engine.llm import LLM
-from paceline.engine.loading import load, load_controller, load_drafter, make_verifier
+from paceline.engine.loading import load, load_controller, load_drafter
 from paceline.errors import UsageError
+from paceline.kernels.native import native
 from paceline.types import Round, SamplingParams
 from paceline.verify.base import Verifier
 
@@ -72,7 +73,7 @@ def ways_of(drafts: Iterable[str], controls: Iterable[str], verifiers: Iterable[
 def draft_model(drafts: Iterable[str]) -> str | None:
     """Return the first draft that is a model rather than the name of a drafter, None if there is none."""
     named = (part.strip() for draft in drafts for part in draft.split(","))
-    return next((part for part in named if lookup(part.partition(":")[0]) is None), None)
+    return next((part for part in named if DRAFTERS.split(part)[0] is None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Rig:
     every reply is a first one. Draft models are loaded once for all players.
     """
 
-    def __init__(self, llm: LLM, pool: Any, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
+    def __init__(self, llm: LLM, pool: native.Pool, ways: Iterable[Way], temperatures: Iterable[float]) -> None:
         self.llm, self.ways = llm, list(ways)
         self._pool, self._load = pool, functools.cache(load)
         self._plain = Player(NoDrafter(), FixedController(0), make_verifier(LLMConfig(draft="off")))

@@ -34,34 +34,9 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@o.takes(*o.LOADING, "prediction", *o.DRAWING, *o.ENDING, "threads", max_tokens=40, temperature=0.8)
 def audit(
-    ctx: typer.Context,
-    model: o.Model = o.CONFIG.model,
-    quant: o.Quant = o.CONFIG.quant,
-    context: o.Context = o.CONFIG.context,
-    draft: o.Draft = o.CONFIG.draft,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
-    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
-    draft_head: o.DraftHead = o.CONFIG.draft_head,
-    verify: o.Verify = o.CONFIG.verify,
-    control: o.Control = o.CONFIG.control,
-    prediction: o.Prediction = None,
-    max_tokens: o.MaxTokens = 40,
-    temperature: o.Temperature = 0.8,
-    top_k: o.TopK = o.PARAMS.top_k,
-    top_p: o.TopP = o.PARAMS.top_p,
-    min_p: o.MinP = o.PARAMS.min_p,
-    typical_p: o.TypicalP = o.PARAMS.typical_p,
-    repetition_penalty: o.RepetitionPenalty = o.PARAMS.repetition_penalty,
-    presence_penalty: o.PresencePenalty = o.PARAMS.presence_penalty,
-    frequency_penalty: o.FrequencyPenalty = o.PARAMS.frequency_penalty,
-    logit_bias: o.LogitBias = None,
-    bad_words: o.BadWord = None,
-    min_tokens: o.MinTokens = o.PARAMS.min_tokens,
-    seed: o.Seed = o.PARAMS.seed,
-    stop: o.Stop = None,
-    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
-    threads: o.Threads = o.CONFIG.threads,
+    given: o.Shared,
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -91,8 +66,8 @@ def audit(
     from paceline.cli.terminal import importing
 
     asked = list(OURS) if prompts is None else read(prompts)
-    config, params = o.chosen(ctx.params)
-    expected = None if prediction is None else read_file(prediction, "--prediction")
+    config, params = given.chosen()
+    expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
     with importing():
         from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
@@ -100,12 +75,12 @@ def audit(
     llm = LLM(**asdict(config), progress=True)
     found, interrupted = Audit({}), False
     try:
-        with counting("auditing", (2 if temperature else 1) * len(asked) + 1, True) as show:
+        with counting("auditing", (2 if params.temperature else 1) * len(asked) + 1, True) as show:
             run(
                 llm,
                 asked,
                 params,
-                temperature=temperature,
+                temperature=params.temperature,
                 prediction=expected,
                 law_seconds=law_seconds,
                 found=found,
@@ -116,7 +91,7 @@ def audit(
     if as_json:
         print(json.dumps(found.to_json()))
     else:
-        show_audit(llm, found, temperature, interrupted=interrupted)
+        show_audit(llm, found, params.temperature, interrupted=interrupted)
     return INTERRUPTED if interrupted else 0 if found.passed else 1
 
 

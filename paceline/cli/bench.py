@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from paceline.cli import options as o
 from paceline.cli.terminal import importing
+from paceline.errors import UsageError
 
 app = typer.Typer(
     add_completion=False,
@@ -37,6 +39,14 @@ _RUN_EXAMPLES = """\
   paceline bench run --draft ngram --against llama.cpp:plain,ngram-mod --json
 """
 
+_KERNELS_EXAMPLES = """\
+[bold]Examples[/bold]
+
+  paceline bench kernels --quick
+
+  paceline bench kernels forward decode --model my.gguf
+"""
+
 _REPORT_EXAMPLES = """\
 [bold]Example[/bold]
 
@@ -48,9 +58,15 @@ def _many(help: str, metavar: str, panel: str) -> object:
     return typer.Option(help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
 
 
+def _one(name: str, help: str, metavar: str, panel: str) -> object:
+    return typer.Option(name, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
+
+
 @app.command(epilog=_RUN_EXAMPLES, context_settings=_CONTEXT)
+@o.takes()
 def run(
-    model: o.Model = o.CONFIG.model,
+    *,
+    model: str,
     draft: Annotated[list[str] | None, _many("Who guesses; may be repeated. auto if not given.", "SRC", _WHAT)] = None,
     control: Annotated[
         list[str] | None,
@@ -60,7 +76,7 @@ def run(
         list[str] | None,
         _many("How guesses are checked; may be repeated. The default one if not given.", "MODE", _WHAT),
     ] = None,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
+    draft_tokens: int,
     against: Annotated[
         list[str] | None,
         _many(
@@ -95,7 +111,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the file of --out.", rich_help_panel="Running")
     ] = False,
-    threads: o.Threads = o.CONFIG.threads,
+    threads: int | None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the line of JSON and nothing else.", rich_help_panel="Running")
     ] = False,
@@ -105,8 +121,6 @@ def run(
     All play the same prompts one right after the other, and replies that must equal plain decoding are compared with it
     token by token; the exit code is 1 if one differs. Ctrl-C keeps what was measured. The last line is one JSON object.
     """
-    from paceline.errors import UsageError
-
     if resume and out is None:
         raise UsageError("--resume needs the file to go on with", hint="name it: --out FILE")
     with importing():
@@ -140,6 +154,72 @@ def run(
     if found["interrupted"]:
         return INTERRUPTED
     return int(bool(found["mismatches"]))
+
+
+@app.command(epilog=_KERNELS_EXAMPLES, context_settings=_CONTEXT)
+@o.takes(model=None)
+def kernels(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SUITE", help="floor, forward, prefill, decode, speculate; all if not given."),
+    ] = None,
+    *,
+    model: str | None,
+    draft: Annotated[
+        str, typer.Option(help="A model that drafts for it.", metavar="SRC", rich_help_panel=_WHAT)
+    ] = "off",
+    lengths: Annotated[
+        str | None, _one("--draft-tokens", "Lengths to draft; 2,4,6,8 if not given, 4 if quick.", "K,…", _WHAT)
+    ] = None,
+    contexts: Annotated[
+        str, typer.Option("--context", help="Tokens before a forward.", metavar="N,…", rich_help_panel=_HOW)
+    ] = "64",
+    repeats: Annotated[
+        int | None,
+        _one("--repeats", "Forwards of each width; 20 if not given, 5 if quick. Replies a third.", "N", _HOW),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few repeats, two prompts, ten seconds a suite.", rich_help_panel=_HOW)
+    ] = False,
+    no_peer: Annotated[bool, typer.Option("--no-peer", help="Leave llama.cpp out.", rich_help_panel="Running")] = False,
+    threads: int | None,
+    out: Annotated[Path | None, _one("--out", "Write the JSON to a file as well.", "FILE", "Running")] = None,
+) -> int:
+    """Measure what this machine's kernels reach: reading, forwards of 1 to 32 tokens, prefill, decoding, short drafts,
+    each against the floor and llama.cpp. Without --model: the default model quickly, then the Qwen pair if it is here.
+
+    The exit code is 1 if a speculated reply differs from plain decoding. Ctrl-C keeps what was measured. The last line
+    is one JSON object.
+    """
+    with importing():
+        from paceline.bench.suites import Asked, bench_suites
+
+    asked = Asked(
+        tuple(suites or ()),
+        model,
+        draft,
+        None if lengths is None else _numbers("--draft-tokens", lengths),
+        _numbers("--context", contexts),
+        repeats,
+        quick,
+        not no_peer,
+        out,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit keeps what was measured, like Ctrl-C
+    return bench_suites(asked, threads=threads, command=shlex.join(sys.argv[1:]))
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between them."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = (0,)
+    if not all(1 <= number <= 1 << 20 for number in numbers):
+        raise UsageError(
+            f"{option} must be whole numbers from 1 on with commas between, got `{text}`", hint=f"{option} 2,4,8"
+        )
+    return numbers
 
 
 @app.command(epilog=_REPORT_EXAMPLES, context_settings=_CONTEXT)

@@ -28,15 +28,9 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@o.takes("model", "quant", "draft", "draft_quant", "draft_head", "verify", "threads")
 def calibrate(
-    ctx: typer.Context,
-    model: o.Model = o.CONFIG.model,
-    quant: o.Quant = o.CONFIG.quant,
-    draft: o.Draft = o.CONFIG.draft,
-    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
-    draft_head: o.DraftHead = o.CONFIG.draft_head,
-    verify: o.Verify = o.CONFIG.verify,
-    threads: o.Threads = o.CONFIG.threads,
+    given: o.Shared,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
 ) -> None:
     """Measure anew what the target's forwards and draft steps take on this machine, and keep it in place of what was
@@ -45,7 +39,7 @@ def calibrate(
     """
     from paceline.cli.terminal import importing
 
-    config, _ = o.chosen(ctx.params)
+    config, _ = given.chosen()
     with importing():
         from paceline.engine.recalibrate import recalibrate
 

@@ -35,42 +35,15 @@ A line that ends in \\ goes on in the next one. Ctrl-C stops a reply or drops a 
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
-def chat(
-    ctx: typer.Context,
-    model: o.Model = o.CONFIG.model,
-    quant: o.Quant = o.CONFIG.quant,
-    context: o.Context = o.CONFIG.context,
-    draft: o.Draft = o.CONFIG.draft,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
-    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
-    draft_head: o.DraftHead = o.CONFIG.draft_head,
-    verify: o.Verify = o.CONFIG.verify,
-    control: o.Control = o.CONFIG.control,
-    max_tokens: o.MaxTokens = o.PARAMS.max_tokens,
-    temperature: o.Temperature = o.PARAMS.temperature,
-    top_k: o.TopK = o.PARAMS.top_k,
-    top_p: o.TopP = o.PARAMS.top_p,
-    min_p: o.MinP = o.PARAMS.min_p,
-    typical_p: o.TypicalP = o.PARAMS.typical_p,
-    repetition_penalty: o.RepetitionPenalty = o.PARAMS.repetition_penalty,
-    presence_penalty: o.PresencePenalty = o.PARAMS.presence_penalty,
-    frequency_penalty: o.FrequencyPenalty = o.PARAMS.frequency_penalty,
-    logit_bias: o.LogitBias = None,
-    bad_words: o.BadWord = None,
-    min_tokens: o.MinTokens = o.PARAMS.min_tokens,
-    seed: o.Seed = o.PARAMS.seed,
-    stop: o.Stop = None,
-    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
-    system: o.System = None,
-    threads: o.Threads = o.CONFIG.threads,
-) -> int:
+@o.takes(*o.LOADING, *o.DRAWING, *o.ENDING, "system", "threads")
+def chat(given: o.Shared) -> int:
     """Talk with a model, turn by turn. /help lists what a turn may be besides text.
 
     In a pipe, every line is a turn.
 
     Example: paceline chat --system "Answer in one sentence."
     """
-    config, params = o.chosen(ctx.params)
+    config, params = given.chosen()
 
     if sys.stdin is None:
         raise UsageError("turns come from stdin, and stdin is closed", hint="leave out `<&-`")
@@ -84,7 +57,7 @@ def chat(
         ChatTemplate.of(llm.tokenizer)
     except UsageError as error:
         raise UsageError("this model has no chat template", hint="use `paceline generate --raw`") from error
-    conversation = Conversation(llm, params, system)
+    conversation = Conversation(llm, params, given.system)
     if sys.stdin.isatty():
         drafters = ", ".join(llm.setup.drafters) or "nobody"
         say(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.")

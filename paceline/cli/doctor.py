@@ -30,20 +30,9 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@o.takes(*o.LOADING, "max_tokens", "temperature", "seed", "threads", max_tokens=128)
 def doctor(
-    ctx: typer.Context,
-    model: o.Model = o.CONFIG.model,
-    quant: o.Quant = o.CONFIG.quant,
-    context: o.Context = o.CONFIG.context,
-    draft: o.Draft = o.CONFIG.draft,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
-    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
-    verify: o.Verify = o.CONFIG.verify,
-    control: o.Control = o.CONFIG.control,
-    max_tokens: o.MaxTokens = 128,
-    temperature: o.Temperature = o.PARAMS.temperature,
-    seed: o.Seed = o.PARAMS.seed,
-    threads: o.Threads = o.CONFIG.threads,
+    given: o.Shared,
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -65,7 +54,7 @@ def doctor(
     from paceline.cli.terminal import importing
 
     asked = list(OURS) if prompts is None else read(prompts)
-    config, params = o.chosen(ctx.params)
+    config, params = given.chosen()
     with importing():
         from paceline.doctor.measure import Examination
         from paceline.doctor.run import conclude, run_doctor
@@ -115,6 +104,8 @@ def show_report(result: dict[str, Any]) -> None:
     if result["drafters"]:
         for line in _drafting(result):
             say(line)
+    if companion := result["companion"]:
+        say(f"auto drafts with {companion['path']}: it has {companion['reason']}")
     for pair in result["pairs"]:
         same = (
             "the same tokens"

@@ -28,38 +28,13 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@o.takes(*o.LOADING, "prediction", *o.DRAWING, "logprobs", *o.ENDING, "system", "threads")
 def generate(
-    ctx: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(help="What to reply to; read from stdin if absent or `-`.", show_default=False)
     ] = None,
-    model: o.Model = o.CONFIG.model,
-    quant: o.Quant = o.CONFIG.quant,
-    context: o.Context = o.CONFIG.context,
-    draft: o.Draft = o.CONFIG.draft,
-    draft_tokens: o.DraftTokens = o.CONFIG.draft_tokens,
-    draft_quant: o.DraftQuant = o.CONFIG.draft_quant,
-    draft_head: o.DraftHead = o.CONFIG.draft_head,
-    verify: o.Verify = o.CONFIG.verify,
-    control: o.Control = o.CONFIG.control,
-    prediction: o.Prediction = None,
-    max_tokens: o.MaxTokens = o.PARAMS.max_tokens,
-    temperature: o.Temperature = o.PARAMS.temperature,
-    top_k: o.TopK = o.PARAMS.top_k,
-    top_p: o.TopP = o.PARAMS.top_p,
-    min_p: o.MinP = o.PARAMS.min_p,
-    typical_p: o.TypicalP = o.PARAMS.typical_p,
-    repetition_penalty: o.RepetitionPenalty = o.PARAMS.repetition_penalty,
-    presence_penalty: o.PresencePenalty = o.PARAMS.presence_penalty,
-    frequency_penalty: o.FrequencyPenalty = o.PARAMS.frequency_penalty,
-    logit_bias: o.LogitBias = None,
-    bad_words: o.BadWord = None,
-    min_tokens: o.MinTokens = o.PARAMS.min_tokens,
-    logprobs: o.Logprob = o.PARAMS.logprobs,
-    seed: o.Seed = o.PARAMS.seed,
-    stop: o.Stop = None,
-    ignore_eos: o.IgnoreEos = o.PARAMS.ignore_eos,
-    system: o.System = None,
+    *,
+    given: o.Shared,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text itself: no chat template.", rich_help_panel="Running")
     ] = False,
@@ -72,7 +47,6 @@ def generate(
             rich_help_panel="Running",
         ),
     ] = False,
-    threads: o.Threads = o.CONFIG.threads,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object to stdout.", rich_help_panel="Running")
     ] = False,
@@ -81,16 +55,16 @@ def generate(
 
     On a terminal, accepted guesses are green (found in the text) or cyan (from a draft model).
     """
-    if raw and system is not None:
+    if raw and given.system is not None:
         raise UsageError("--system needs the chat template, and --raw leaves it out", hint="drop one of the two")
     if special and not raw:
         raise UsageError(
             "--special reads control tokens in a raw prompt; a chat template writes its own", hint="add --raw"
         )
-    if logprobs is not None and not as_json:
+    if given.logprobs is not None and not as_json:
         raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
-    config, params = o.chosen(ctx.params)
-    expected = None if prediction is None else read_file(prediction, "--prediction")
+    config, params = given.chosen()
+    expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
     text = read_prompt(prompt, raw=raw)
 
     from paceline.cli.main import INTERRUPTED
@@ -105,7 +79,7 @@ def generate(
     if raw:
         reply = llm.stream(text, params, special=special, prediction=expected)
     else:
-        messages = [{"role": "system", "content": system}] if system is not None else []
+        messages = [{"role": "system", "content": given.system}] if given.system is not None else []
         reply = llm.chat([*messages, {"role": "user", "content": text}], params, prediction=expected)
     screen = None if as_json else Screen(Painter(IncrementalDecoder(llm.tokenizer, at_start=False)))
     interrupted = play(reply, screen)
@@ -114,7 +88,7 @@ def generate(
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         print(json.dumps(completion.to_json(), ensure_ascii=not is_utf8))
     else:
-        finish(llm, completion, interrupted=interrupted, max_tokens=max_tokens)
+        finish(llm, completion, interrupted=interrupted, max_tokens=params.max_tokens)
     return INTERRUPTED if interrupted else 0
 
 

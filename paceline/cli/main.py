@@ -12,7 +12,8 @@ import os
 import re
 import signal
 import sys
-from typing import Any, cast
+from inspect import signature
+from typing import Any, cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -144,16 +145,31 @@ def _message(error: Any, args: list[str]) -> str:
     text = str(error.format_message()).strip().rstrip(".")
     if type(error).__name__ == "NoSuchOption":
         return f"no such option: {error.option_name}"
-    kind = re.search(r"valid (integer|number|float)", text)  # every typer says it in other words
-    if kind and getattr(error, "param", None) is not None:
-        wanted = "a whole number" if kind[1] == "integer" else "a number"
-        return f"{error.param.opts[0]} must be {wanted}, got `{_given(error.param.opts, args)}`"
-    bound = re.search(r"(greater|less) than or equal to (\S+)", text)
-    if bound and getattr(error, "param", None) is not None:
-        wanted = "at least" if bound[1] == "greater" else "at most"
-        return f"{error.param.opts[0]} must be {wanted} {bound[2]}, got `{_given(error.param.opts, args)}`"
+    if getattr(error, "param", None) is not None and (wanted := _number_wanted(error, args)):
+        return wanted
     first, _, rest = text.partition(" ")
     return f"{first.lower()} {rest}" if first.istitle() else text
+
+
+def _number_wanted(error: Any, args: list[str]) -> str:
+    """Say what number an option wanted, by how its command declares it; nothing if it wants none."""
+    declared = signature(error.ctx.command.callback, eval_str=True).parameters[error.param.name].annotation
+    kinds, value = _kinds(declared), _given(error.param.opts, args)
+    if not kinds & {int, float}:
+        return ""
+    try:
+        number = int(value) if int in kinds else float(value)
+    except ValueError:
+        wanted = "a whole number" if int in kinds else "a number"
+    else:
+        least, most = next(((info.min, info.max) for info in get_args(declared)[1:]), (None, None))
+        wanted = f"at least {least}" if least is not None and number < least else f"at most {most}"
+    return f"{error.param.opts[0]} must be {wanted}, got `{value}`"
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return an annotation and all that it is made of."""
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
 def _given(options: list[str], args: list[str]) -> str:

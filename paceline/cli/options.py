@@ -1,17 +1,20 @@
-"""The options that commands share. Their defaults are those of `LLMConfig` and `SamplingParams`.
+"""The options that commands share, each declared once. Their defaults are those of `LLMConfig` and `SamplingParams`.
 
-A command lists them in its signature, which is how typer learns of them, and reads them all at once with `chosen`.
+A command names those it takes (`takes`) and gets them as one `Shared`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Annotated, Any
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from paceline.config import CONTROLS, DRAFT_QUANTS, QUANTS, VERIFIERS, LLMConfig, parse_draft
+from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS
+from paceline.config import DRAFT_QUANTS, QUANTS, LLMConfig, drafters_of
 from paceline.errors import UsageError
 from paceline.types import SamplingParams
 
@@ -20,197 +23,255 @@ PARAMS = SamplingParams()
 
 _MODEL, _DRAFT, _DRAW, _RUN = "Model", "Speculation", "Sampling", "Running"
 
-Model = Annotated[
-    str,
-    typer.Option(
-        help="A known name (see `paceline models`), a .gguf file, a Hugging Face folder, or hf:ORG/NAME, with "
-        ":FILE.gguf or :TYPE (as Q4_K_M) if it has several.",
-        metavar="SRC",
-        rich_help_panel=_MODEL,
-    ),
-]
-Quant = Annotated[
-    str,
-    typer.Option(
-        help=f"Repack the model's linear layers: {', '.join(QUANTS)}.", metavar="TYPE", rich_help_panel=_MODEL
-    ),
-]
-Context = Annotated[
-    int | None,
-    typer.Option(
-        help="Tokens that prompt and reply share; the model's own, at most 8192, if not given.",
-        metavar="N",
-        show_default=False,
-        rich_help_panel=_MODEL,
-    ),
-]
-Draft = Annotated[
-    str,
-    typer.Option(
-        help="Who guesses: auto (a mix of all that is there), off, ngram or suffix (look the text up in itself; "
-        "suffix:FILE in earlier replies too, which it keeps there), recycle and lookahead (both learn from all "
-        "requests of the loaded model), predicted (see --prediction); a smaller model, named like --model; "
-        "staged:SRC; self (the target at 4 bits, if it has more), self:q8, self:N "
-        "(its first N layers); ensemble:A+B, branches:A+B; best_of:SRC (lossy); several with commas between.",
-        metavar="SRC",
-        rich_help_panel=_DRAFT,
-    ),
-]
-DraftTokens = Annotated[
-    int,
-    typer.Option(
-        help="Guesses a round at most; exactly so many with --control fixed; 0 is off.",
-        metavar="K",
-        rich_help_panel=_DRAFT,
-    ),
-]
-DraftQuant = Annotated[
-    str,
-    typer.Option(
-        help=f"Repack the draft model: {', '.join(DRAFT_QUANTS)}; the law of the output stays.",
-        metavar="TYPE",
-        rich_help_panel=_DRAFT,
-    ),
-]
-DraftHead = Annotated[
-    int,
-    typer.Option(help="How many tokens a draft model may guess; 0: all.", metavar="N", rich_help_panel=_DRAFT),
-]
-Verify = Annotated[
-    str,
-    typer.Option(
-        help=f"How guesses are checked: {', '.join(VERIFIERS)}. "
-        "With coupled alone a seed repeats whatever is drafted; typical and lenient are lossy.",
-        metavar="MODE",
-        rich_help_panel=_DRAFT,
-    ),
-]
-Control = Annotated[
-    str,
-    typer.Option(
-        help=f"Who decides how much to guess: {', '.join(CONTROLS)}. The first one measures what pays on this machine.",
-        metavar="NAME",
-        rich_help_panel=_DRAFT,
-    ),
-]
-MaxTokens = Annotated[int, typer.Option(help="Longest reply.", metavar="N", rich_help_panel=_DRAW)]
-Temperature = Annotated[
-    float, typer.Option(help="0 always takes the likeliest token.", metavar="T", rich_help_panel=_DRAW)
-]
-TopK = Annotated[int, typer.Option(help="Draw among the K likeliest; 0 is off.", metavar="K", rich_help_panel=_DRAW)]
-TopP = Annotated[
-    float, typer.Option(help="Draw among the likeliest that sum to P; 1 is off.", metavar="P", rich_help_panel=_DRAW)
-]
-MinP = Annotated[
-    float,
-    typer.Option(
-        help="Draw among tokens at least P times as likely as the likeliest; 0 is off.",
-        metavar="P",
-        rich_help_panel=_DRAW,
-    ),
-]
-TypicalP = Annotated[
-    float,
-    typer.Option(
-        help="Draw among the tokens of most usual surprise that sum to P; 1 is off.", metavar="P", rich_help_panel=_DRAW
-    ),
-]
-RepetitionPenalty = Annotated[
-    float,
-    typer.Option(
-        help="Make tokens of prompt and reply less likely, by a factor on their logits; 1 is off.",
-        metavar="F",
-        rich_help_panel=_DRAW,
-    ),
-]
-PresencePenalty = Annotated[
-    float,
-    typer.Option(
-        help="Take this from the logits of tokens the reply has; 0 is off.", metavar="X", rich_help_panel=_DRAW
-    ),
-]
-FrequencyPenalty = Annotated[
-    float, typer.Option(help="The same for each time the reply has them; 0 is off.", metavar="X", rich_help_panel=_DRAW)
-]
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option(help="Add to the logit of a token; may be repeated.", metavar="ID=VALUE", rich_help_panel=_DRAW),
-]
-BadWord = Annotated[
-    list[str] | None,
-    typer.Option("--bad-word", help="Never write this; may be repeated.", metavar="TEXT", rich_help_panel=_DRAW),
-]
-MinTokens = Annotated[
-    int, typer.Option(help="Do not end before so many tokens; 0 is off.", metavar="N", rich_help_panel=_DRAW)
-]
-Logprob = Annotated[
-    int | None,
-    typer.Option(
-        help="With --json: each token's log probability and N alternatives.",
-        metavar="N",
-        show_default=False,
-        rich_help_panel=_DRAW,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        help="Same seed, same reply; with --verify coupled whatever is drafted.",
-        metavar="S",
-        rich_help_panel=_DRAW,
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(help="End before this text; may be repeated.", metavar="STR", rich_help_panel=_DRAW),
-]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on when the model would end.", rich_help_panel=_DRAW)]
-System = Annotated[
-    str | None,
-    typer.Option(help="Instructions before the conversation.", metavar="TEXT", rich_help_panel=_RUN),
-]
-Prediction = Annotated[
-    str | None,
-    typer.Option(
-        help="What the reply is expected to be, for example a text before its edit: makes it faster where it is right.",
-        metavar="FILE",
-        show_default=False,
-        rich_help_panel=_DRAFT,
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="One per core if not given.", metavar="N", show_default=False, rich_help_panel=_RUN),
-]
+LOADING = ("model", "quant", "context", "draft", "draft_tokens", "draft_quant", "draft_head", "verify", "control")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "min_tokens")
+DRAWING = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", *PENALTIES)
+ENDING = ("seed", "stop", "ignore_eos")
+
+Command = Callable[..., int | None]
 
 
-def chosen(options: Mapping[str, Any]) -> tuple[LLMConfig, SamplingParams]:
-    """Sort a command's options, `ctx.params`, into how to load and how to draw; check both before a model is loaded."""
-    from paceline.sample.params import validate
+@dataclass(frozen=True)
+class Shared:
+    """The options that commands share, as they were given; those that a command does not take have their defaults."""
 
-    lists = {
-        "stop": tuple(options.get("stop") or ()),
-        "bad_words": tuple(options.get("bad_words") or ()),
-        "logit_bias": tuple(map(_pair, options.get("logit_bias") or ())),
-    }
-    config = LLMConfig.of(**_of(LLMConfig, options))
-    params = SamplingParams(**_of(SamplingParams, {**options, **lists}))
-    validate(params)
-    check_prediction(config, given=options.get("prediction") is not None, can_give="prediction" in options)
-    return config, params
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A known name (see `paceline models`), a .gguf file, a Hugging Face folder, or hf:ORG/NAME, with "
+            ":FILE.gguf or :TYPE (as Q4_K_M) if it has several.",
+            metavar="SRC",
+            rich_help_panel=_MODEL,
+        ),
+    ] = CONFIG.model
+    quant: Annotated[
+        str,
+        typer.Option(
+            help=f"Repack the model's linear layers: {', '.join(QUANTS)}.", metavar="TYPE", rich_help_panel=_MODEL
+        ),
+    ] = CONFIG.quant
+    context: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens that prompt and reply share; the model's own, at most 8192, if not given.",
+            metavar="N",
+            show_default=False,
+            rich_help_panel=_MODEL,
+        ),
+    ] = CONFIG.context
+    draft: Annotated[
+        str,
+        typer.Option(
+            help=f"What guesses: {DRAFTERS.help()}; or a smaller model, named like --model; several with commas "
+            "between.",
+            metavar="SRC",
+            rich_help_panel=_DRAFT,
+        ),
+    ] = CONFIG.draft
+    draft_tokens: Annotated[
+        int,
+        typer.Option(
+            help="Guesses a round at most; exactly so many with --control fixed; 0 is off.",
+            metavar="K",
+            rich_help_panel=_DRAFT,
+        ),
+    ] = CONFIG.draft_tokens
+    draft_quant: Annotated[
+        str,
+        typer.Option(
+            help=f"Repack the draft model: {', '.join(DRAFT_QUANTS)}; the law of the output stays.",
+            metavar="TYPE",
+            rich_help_panel=_DRAFT,
+        ),
+    ] = CONFIG.draft_quant
+    draft_head: Annotated[
+        int, typer.Option(help="How many tokens a draft model may guess; 0: all.", metavar="N", rich_help_panel=_DRAFT)
+    ] = CONFIG.draft_head
+    verify: Annotated[
+        str,
+        typer.Option(
+            help=f"How guesses are checked: {VERIFIERS.help()}. With coupled alone a seed repeats whatever is drafted.",
+            metavar="MODE",
+            rich_help_panel=_DRAFT,
+        ),
+    ] = CONFIG.verify
+    control: Annotated[
+        str,
+        typer.Option(
+            help=f"What decides how much to guess: {CONTROLLERS.help()}.",
+            metavar="NAME",
+            rich_help_panel=_DRAFT,
+        ),
+    ] = CONFIG.control
+    prediction: Annotated[
+        str | None,
+        typer.Option(
+            help="What the reply is expected to be, for example a text before its edit: makes it faster where it is "
+            "right.",
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel=_DRAFT,
+        ),
+    ] = None
+    max_tokens: Annotated[int, typer.Option(help="Longest reply.", metavar="N", rich_help_panel=_DRAW)] = (
+        PARAMS.max_tokens
+    )
+    temperature: Annotated[
+        float, typer.Option(help="0 always takes the likeliest token.", metavar="T", rich_help_panel=_DRAW)
+    ] = PARAMS.temperature
+    top_k: Annotated[
+        int, typer.Option(help="Draw among the K likeliest; 0 is off.", metavar="K", rich_help_panel=_DRAW)
+    ] = PARAMS.top_k
+    top_p: Annotated[
+        float,
+        typer.Option(help="Draw among the likeliest that sum to P; 1 is off.", metavar="P", rich_help_panel=_DRAW),
+    ] = PARAMS.top_p
+    min_p: Annotated[
+        float,
+        typer.Option(
+            help="Draw among tokens at least P times as likely as the likeliest; 0 is off.",
+            metavar="P",
+            rich_help_panel=_DRAW,
+        ),
+    ] = PARAMS.min_p
+    typical_p: Annotated[
+        float,
+        typer.Option(
+            help="Draw among the tokens of most usual surprise that sum to P; 1 is off.",
+            metavar="P",
+            rich_help_panel=_DRAW,
+        ),
+    ] = PARAMS.typical_p
+    repetition_penalty: Annotated[
+        float,
+        typer.Option(
+            help="Make tokens of prompt and reply less likely, by a factor on their logits; 1 is off.",
+            metavar="F",
+            rich_help_panel=_DRAW,
+        ),
+    ] = PARAMS.repetition_penalty
+    presence_penalty: Annotated[
+        float,
+        typer.Option(
+            help="Take this from the logits of tokens the reply has; 0 is off.", metavar="X", rich_help_panel=_DRAW
+        ),
+    ] = PARAMS.presence_penalty
+    frequency_penalty: Annotated[
+        float,
+        typer.Option(help="The same for each time the reply has them; 0 is off.", metavar="X", rich_help_panel=_DRAW),
+    ] = PARAMS.frequency_penalty
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(help="Add to the logit of a token; may be repeated.", metavar="ID=VALUE", rich_help_panel=_DRAW),
+    ] = None
+    bad_words: Annotated[
+        list[str] | None,
+        typer.Option("--bad-word", help="Never write this; may be repeated.", metavar="TEXT", rich_help_panel=_DRAW),
+    ] = None
+    min_tokens: Annotated[
+        int, typer.Option(help="Do not end before so many tokens; 0 is off.", metavar="N", rich_help_panel=_DRAW)
+    ] = PARAMS.min_tokens
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --json: each token's log probability and N alternatives.",
+            metavar="N",
+            show_default=False,
+            rich_help_panel=_DRAW,
+        ),
+    ] = PARAMS.logprobs
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Same seed, same reply; with --verify coupled whatever is drafted.",
+            metavar="S",
+            rich_help_panel=_DRAW,
+        ),
+    ] = PARAMS.seed
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help="End before this text; may be repeated.", metavar="STR", rich_help_panel=_DRAW),
+    ] = None
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on when the model would end.", rich_help_panel=_DRAW)
+    ] = PARAMS.ignore_eos
+    system: Annotated[
+        str | None, typer.Option(help="Instructions before the conversation.", metavar="TEXT", rich_help_panel=_RUN)
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(help="One per core if not given.", metavar="N", show_default=False, rich_help_panel=_RUN),
+    ] = CONFIG.threads
+    taken: frozenset[str] = frozenset()
+
+    def chosen(self) -> tuple[LLMConfig, SamplingParams]:
+        """Sort them into how to load and how to draw, and check both before a model is loaded.
+
+        Raises:
+            UsageError: one is out of its range, or two contradict each other.
+        """
+        from paceline.sample.params import validate
+
+        given = {name: getattr(self, name) for name in self.taken}
+        lists = {
+            "stop": tuple(self.stop or ()),
+            "bad_words": tuple(self.bad_words or ()),
+            "logit_bias": tuple(map(_pair, self.logit_bias or ())),
+        }
+        config = LLMConfig.of(**_of(LLMConfig, given))
+        params = SamplingParams(**_of(SamplingParams, {**given, **lists}))
+        validate(params)
+        check_prediction(config, given=self.prediction is not None, can_give="prediction" in self.taken)
+        return config, params
+
+
+def takes(*names: str, **defaults: object) -> Callable[[Command], Command]:
+    """Give a command shared options in the place of its argument `given`, some with defaults of its own.
+
+    Typer reads a command's signature: the options stand in it one by one, and the command gets them as one `Shared`. An
+    argument of the command that is called as a shared option and has no default is that option.
+    """
+    kinds, usual = get_type_hints(Shared, include_extras=True), {field.name: field.default for field in fields(Shared)}
+
+    def shared(name: str) -> Parameter:
+        default = defaults.get(name, usual[name])
+        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kinds[name], default=default)
+
+    def expand(command: Command) -> Command:
+        found: list[Parameter] = []
+        for own in signature(command, eval_str=True).parameters.values():
+            if own.name == "given":
+                found += map(shared, names)
+            elif own.name in usual and own.default is Parameter.empty:
+                found.append(shared(own.name))
+            else:
+                found.append(own.replace(kind=Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(command)
+        def call(**values: Any) -> int | None:
+            if names:
+                values["given"] = Shared(**{name: values.pop(name) for name in names}, taken=frozenset(names))
+            return command(**values)
+
+        call.__signature__ = Signature(found)  # type: ignore[attr-defined]
+        call.__annotations__ = {own.name: own.annotation for own in found}
+        return call
+
+    return expand
 
 
 def check_prediction(config: LLMConfig, *, given: bool, can_give: bool) -> None:
-    """Refuse a prediction that nobody reads, and a drafter of predictions without one."""
-    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
-    if given and wanted == ["off"]:
+    """Refuse a prediction that no drafter reads, and a drafter of predictions without one."""
+    wanted = drafters_of(config)
+    reads = {choice.prediction for choice in wanted.values() if choice}
+    if given and [*wanted] == ["off"]:
         raise UsageError("--prediction is used by speculation, which is off", hint="drop one of the two")
-    if given and not {"auto", "predicted"}.intersection(wanted):
+    if given and not reads & {"read", "needed"}:
         raise UsageError(
             f"--prediction needs a drafter that reads it, got `--draft {config.draft}`",
             hint=f"--draft {config.draft},predicted, or leave --draft out",
         )
-    if "predicted" in wanted and not given:
+    if "needed" in reads and not given:
         cure = "give the text that you expect: --prediction FILE"
         only = "only `paceline generate` and `paceline audit` take one, with --prediction FILE; choose another --draft"
         raise UsageError("--draft predicted needs a prediction, got none", hint=cure if can_give else only)

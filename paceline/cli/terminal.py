@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
-from paceline.config import LOOKUPS
+from paceline.choices import DRAFTERS
 
 OFF, DIM = "\x1b[0m", "\x1b[2m"
 ERASE_LINE = "\r\x1b[2K"
-_LOOKED_UP = (*LOOKUPS, "corpus")  # the last one is what `suffix:FILE` calls its file
 _GREEN, _CYAN = "\x1b[32m", "\x1b[36m"
 
 # A model may write anything; on a terminal its control characters are shown, never obeyed.
@@ -40,7 +39,9 @@ def is_coloured(stream: TextIO) -> bool:
 
 def colour_of(source: str) -> str:
     """Return the colour of a drafter: green for a look-up in the text, cyan for a model, none for the target itself."""
-    return _GREEN if source in _LOOKED_UP else _CYAN if source else ""
+    choice = DRAFTERS.get(source)
+    is_looked_up = source == "corpus" or (choice is not None and choice.loads == "nothing")  # that of `suffix:FILE`
+    return _GREEN if is_looked_up else _CYAN if source else ""
 
 
 def visible(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.model.sources import COMPANIONS, companion
+from paceline.model.sources import COMPANIONS, is_here
 from paceline.model.spec import ModelSpec
 from paceline.plan.performance import Costs, break_even
 from paceline.plan.shapes import ALIASES, SHAPES, Shape, drafts_for
@@ -37,7 +37,5 @@ def proposals(name: str, spec: ModelSpec, bits: float | None, costs: Costs) -> l
         assert bits is not None
         cost = SHAPES[draft].read_parameters * DRAFT_BITS / (target.read_parameters * bits)
         least = break_even(replace(costs, draft_step=cost))
-        found.append(
-            {"name": own, "fetch": own == pinned and companion(name) is None, "cost": cost, "break_even": least}
-        )
+        found.append({"name": own, "fetch": own == pinned and not is_here(own), "cost": cost, "break_even": least})
     return found

@@ -154,9 +154,9 @@ def floors(llm: LLM, model: NativeModel, repeats: int = 7) -> tuple[float, float
     from paceline.kernels.native import native, new_pool
 
     pool = new_pool(llm.config.threads)
-    probe = native().ReadProbe(pool, model.weight_bytes)
+    probe = native.ReadProbe(pool, model.weight_bytes)
     read = min(float(probe.read()) for _ in range(repeats))
-    rate = max(native().dot_rate(pool, 0.02) for _ in range(repeats))
+    rate = max(native.dot_rate(pool, 0.02) for _ in range(repeats))
     return read, model.products() / rate if rate > 0 else 0.0
 
 

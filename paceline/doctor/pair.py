@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.draft.base import Loaded, lookup
+from paceline.config import drafters_of
+from paceline.draft.auto import companion_among
+from paceline.draft.base import Loaded
 from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
 from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.cache import PagedCache
+from paceline.model.companions import Companion
 from paceline.model.files import open_model
-from paceline.model.sources import companion, resolve
+from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Forward, Json
 
@@ -39,15 +42,16 @@ def check_pair(target: Loaded, draft: Loaded) -> Json:
     }
 
 
+def companion_of(llm: LLM) -> Companion | None:
+    """Return the smaller model that `auto` found and drafts with; `None` if it has none."""
+    return companion_among(llm.target.path, llm.setup.drafters) if "auto" in drafters_of(llm.config) else None
+
+
 def draft_models(llm: LLM) -> list[str]:
-    """Return the sources of the draft models that go by their own names."""
-    sources = []
-    for name in (part.strip() for part in llm.config.draft.split(",")):
-        known = lookup(name.partition(":")[0]) is not None
-        source = companion(llm.setup.model) if name == "auto" else None if known else name
-        if source is not None:
-            sources.append(source)
-    return sources
+    """Return the sources of the draft models that go by their own names, and of the one that `auto` found."""
+    named = [name for name, choice in drafters_of(llm.config).items() if choice is None]
+    found = companion_of(llm)
+    return [*named, *([str(found.path)] if found else [])]
 
 
 def check_pairs(llm: LLM) -> list[Json]:

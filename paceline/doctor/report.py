@@ -9,7 +9,7 @@ from paceline.control.optimal import OptimalController
 from paceline.doctor.advice import advice
 from paceline.doctor.family import proposals
 from paceline.doctor.measure import DEPTH, Examination, speedup
-from paceline.doctor.pair import draft_models
+from paceline.doctor.pair import companion_of, draft_models
 from paceline.doctor.room import layer_bits, memory
 from paceline.engine.calibrate import known
 from paceline.engine.llm import LLM
@@ -25,7 +25,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
     best = best_chain(acceptance, costs) if acceptance else None
     measured, fixed = speedup(found.drafted), speedup(found.fixed)
     reading = found.reading_seconds / found.target_seconds[1]
-    bits = layer_bits(llm)
+    bits, beside = layer_bits(llm), companion_of(llm)
     result: Json = {
         "model": llm.setup.model,
         "drafters": list(llm.setup.drafters),
@@ -60,6 +60,7 @@ def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:
         "controller": found.reason,
         "calibration": kept(llm),
         "pairs": pairs,
+        "companion": None if beside is None else {"path": str(beside.path), "reason": beside.reason},
         "prompts": len(found.plain),
     }
     result["verdict"] = verdict(result)

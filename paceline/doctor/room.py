@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from paceline.doctor.pair import read_draft
 from paceline.engine.llm import LLM
 from paceline.hardware import memory_bytes, resident_bytes
+from paceline.model.companions import bytes_of
 from paceline.model.native import NativeModel
 from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
@@ -25,7 +25,7 @@ def memory(llm: LLM, drafts: Sequence[str]) -> Json:
     model = llm.engine.parts.model
     found = {
         "target_weights": model.weight_bytes if isinstance(model, NativeModel) else 0,
-        "draft_weights": sum(file_bytes(resolve(source)) for source in drafts),
+        "draft_weights": sum(bytes_of(resolve(source)) for source in drafts),
         "target_kv": kv_bytes(model.spec, llm.context),
         "draft_kv": sum(kv_bytes(read_draft(source).model.spec, llm.context) for source in drafts),
     }
@@ -45,12 +45,6 @@ def memory(llm: LLM, drafts: Sequence[str]) -> Json:
 def kv_bytes(spec: ModelSpec, tokens: int) -> int:
     """Return what the keys and values of `tokens` tokens take; a window saves reading, not room."""
     return 2 * spec.layers * spec.kv_heads * spec.head_dim * KV_BYTES * min(tokens, spec.context)
-
-
-def file_bytes(path: Path) -> int:
-    """Return the size of a model's file, or of the weights in its folder."""
-    files = [path] if path.is_file() else list(path.glob("*.safetensors"))
-    return sum(file.stat().st_size for file in files)
 
 
 def layer_bits(llm: LLM) -> float | None:

@@ -1,36 +1,49 @@
-"""What a drafter is, and the names users call them by."""
+"""What a drafter is, and what it is made for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol, cast, runtime_checkable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
 from paceline.config import LLMConfig
 from paceline.control.acceptance import Record
-from paceline.errors import UsageError
 from paceline.model.base import Model
 from paceline.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View
 
 
-class Drafter(Protocol):
-    """Guesses what a sequence's next tokens are. Wrong guesses cost time, never correctness."""
+class Drafter(ABC):
+    """Guesses what a sequence's next tokens are. Wrong guesses cost time, never correctness.
 
-    sources: tuple[str, ...]
+    `propose` is all that a drafter must have. What is below it has a default that a drafter replaces if it has more
+    to say.
+    """
 
-    @property
-    def spent(self) -> Mapping[str, Spent]:
-        """What the latest `propose` took, by source; sources that take next to nothing are left out."""
+    sources: tuple[str, ...] = ()
+    """Names of where guesses come from; each node of a draft points at one of them."""
+    spent: Mapping[str, Spent] = MappingProxyType({})
+    """What the latest `propose` took, by source; sources that take next to nothing are left out."""
+    weighs: frozenset[str] = frozenset()
+    """Sources that stop by themselves where `Budget.price` says that the next guess does not pay.
 
+    They are told how deep they may go at most. All others go as deep as they are told, which must be what pays on
+    average.
+    """
+    experience: Mapping[str, Record] = MappingProxyType({})
+    """What was learnt and is worth keeping from run to run: records by name."""
+
+    @abstractmethod
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         """Return one draft per sequence, within its budget; a draft of the root alone means no guess."""
 
-    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Learn from a round.
+    def observe(self, view: View, draft: Draft, verified: Verified) -> None:  # noqa: B027  (a default)
+        """Learn from a round; by default nothing.
 
         Args:
             view: the sequence as it was when the draft was made.
@@ -38,74 +51,36 @@ class Drafter(Protocol):
             verified: what was, and what the target said.
         """
 
-    def release(self, sequence_id: int) -> None:
-        """Forget a sequence that ended."""
+    def release(self, sequence_id: int) -> None:  # noqa: B027  (a default)
+        """Forget a sequence that ended; by default nothing is held."""
 
+    def unread(self, views: Sequence[View]) -> Mapping[str, Sequence[int]]:
+        """Return how many tokens of each text a source must read with a model before it guesses, by source."""
+        return {}
 
-@runtime_checkable
-class Experienced(Protocol):
-    """A drafter that learns something worth keeping from run to run: its records by name."""
-
-    experience: Mapping[str, Record]
+    def forget(self) -> None:  # noqa: B027  (a default)
+        """Empty what one request fills and the next one guesses from; how often guesses are right stays known."""
 
 
 def experience_of(*drafters: Drafter) -> dict[str, Record]:
-    """Return the records of those that keep any."""
-    return {name: r for one in drafters if isinstance(one, Experienced) for name, r in one.experience.items()}
-
-
-@runtime_checkable
-class Reading(Protocol):
-    """A drafter that reads texts with a model of its own."""
-
-    def unread(self, views: Sequence[View]) -> Mapping[str, Sequence[int]]:
-        """Return how many tokens of each text a source would have to read before it guesses, by source."""
+    """Return the records of all of them."""
+    return {name: record for one in drafters for name, record in one.experience.items()}
 
 
 def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[int]]:
-    """Return what those that read texts have yet to read, by source."""
-    return {
-        name: each
-        for one in drafters
-        if _reads(type(one))  # asked each round: a check of the object itself takes longer than the rest
-        for name, each in cast("Reading", one).unread(views).items()
-    }
-
-
-@cache
-def _reads(kind: type) -> bool:
-    return issubclass(kind, Reading)
-
-
-@runtime_checkable
-class Taught(Protocol):
-    """A drafter with a table that one request fills and the next one guesses from."""
-
-    def forget(self) -> None:
-        """Empty the table; how often guesses are right stays known."""
+    """Return what all of them have yet to read, by source."""
+    return {name: each for one in drafters for name, each in one.unread(views).items()}
 
 
 def forget_texts(*drafters: Drafter) -> None:
     """Let the next request be the first, for those that other requests taught."""
     for one in drafters:
-        if isinstance(one, Taught):
-            one.forget()
-
-
-@runtime_checkable
-class Weighing(Protocol):
-    """A drafter that weighs guesses one by one: those of its sources named here stop where the next does not pay.
-
-    They are told how deep they may go at most. All others go as deep as they are told, which must be what pays on
-    average.
-    """
-
-    weighs: frozenset[str]
+        one.forget()
 
 
 def weighing(*drafters: Drafter) -> frozenset[str]:
     """Return the sources that weigh their guesses."""
-    return frozenset(name for one in drafters if isinstance(one, Weighing) for name in one.weighs)
+    return frozenset(name for one in drafters for name in one.weighs)
 
 
 def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
@@ -115,13 +90,14 @@ def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to run. `name` is what the user called it."""
+    """A model ready to run. `name` is what the user called it, `path` where it lies, if it lies anywhere."""
 
     name: str
     model: Model
     tokenizer: Tokenizer
     context: int
     identity: str = ""  # tells its file from others; empty for a model without one
+    path: Path | None = None
 
 
 class Load(Protocol):
@@ -134,38 +110,14 @@ class Load(Protocol):
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `draws` is what the verifier wants.
+    `draws` is what the verifier wants. `company` names the other drafters of a mix.
     """
 
     target: Loaded
     config: LLMConfig
     load: Load
     draws: Draws = "shared"
-
-
-Factory = Callable[[Setting, str], "Drafter"]
-_registry: dict[str, Factory] = {}
-
-
-def register(name: str, factory: Factory) -> None:
-    """Make a drafter known by `name`, for `--draft` and `LLM(draft=…)`.
-
-    Args:
-        factory: makes it for a setting; what follows a colon in `name:argument` comes second, else "".
-    """
-    if not name or any(mark in name for mark in ",/:+"):
-        raise UsageError(f"a drafter's name must have no comma, slash, colon or plus, got `{name}`")
-    _registry[name] = factory
-
-
-def lookup(name: str) -> Factory | None:
-    """Return the maker of a registered drafter, or `None`: then the name may be a model's."""
-    return _registry.get(name)
-
-
-def names() -> list[str]:
-    """Return the registered names."""
-    return sorted(_registry)
+    company: tuple[str, ...] = ()
 
 
 _ROOT, _SURE, _NOBODY = np.array([-1], np.int32), np.ones(1, np.float32), np.zeros(1, np.int8)
@@ -178,20 +130,12 @@ def empty_draft(view: View) -> Draft:
     return Draft(TokenTree(view.tokens[-1:], _ROOT), _SURE, _NOBODY)
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Speculation off."""
 
-    sources: tuple[str, ...] = ()
-    spent: Mapping[str, Spent] = {}
+    @staticmethod
+    def of(setting: Setting, argument: str) -> NoDrafter:
+        return NoDrafter()
 
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         return [empty_draft(view) for view in views]
-
-    def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Learn nothing."""
-
-    def release(self, sequence_id: int) -> None:
-        """Nothing is held."""
-
-
-register("off", lambda setting, argument: NoDrafter())

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Setting, empty_draft, register, unread_by
+from paceline.draft.base import Drafter, Setting, empty_draft, unread_by
 from paceline.draft.grow import merge
 from paceline.draft.translate import drafter_for
-from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Spent, Verified, View
 
 CANDIDATES = 3
 _APART = 0x9E3779B97F4A7C15  # between the seeds of candidates
 
 
-class BestOfDrafter:
+class BestOfDrafter(Drafter):
     """Has `member` draft every text `CANDIDATES` times over."""
 
     def __init__(self, member: Drafter) -> None:
@@ -39,7 +38,7 @@ class BestOfDrafter:
         return drafts
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`; every candidate is read for itself."""
+        """See `Drafter.unread`; every candidate is read for itself."""
         found = unread_by([_as_candidate(view, i) for view in views for i in range(CANDIDATES)], self.member)
         return {
             name: [sum(each[i : i + CANDIDATES]) for i in range(0, len(each), CANDIDATES)]
@@ -72,11 +71,6 @@ def _as_candidate(view: View, i: int) -> View:
     return replace(view, id=view.id * CANDIDATES + i, params=warm)
 
 
-def _best_of(setting: Setting, argument: str) -> Drafter:
-    if not argument:
-        raise UsageError("best_of needs the model that draws candidates, got none", hint="--draft best_of:PATH")
+def make_best_of(setting: Setting, argument: str) -> Drafter:
     config = replace(setting.config, slots=setting.config.slots * CANDIDATES)
     return BestOfDrafter(drafter_for(replace(setting, config=config, draws="shared"), setting.load(argument)))
-
-
-register("best_of", _best_of)

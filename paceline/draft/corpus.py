@@ -12,13 +12,13 @@ import stat
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from paceline.errors import ModelFileError, UsageError, VocabMismatch
 from paceline.kernels.native import native
-from paceline.turns import turn_or_later
+from paceline.store import turn_or_later, write
 from paceline.types import Ints
 
 CAPACITY = 1 << 18  # tokens
@@ -44,7 +44,7 @@ class _Generation:
     def __init__(self) -> None:
         self.texts = list[Ints]()
         self.size = 0  # tokens
-        self.automaton: Any = native().Automaton()
+        self.automaton = native.Automaton()
 
     def add(self, text: Ints) -> None:
         self.texts.append(text)
@@ -117,7 +117,7 @@ class Corpus:
         self._unsaved.append(text)
 
     @property
-    def automata(self) -> list[Any]:
+    def automata(self) -> list[native.Automaton]:
         return [generation.automaton for generation in self._generations]
 
     @property
@@ -158,7 +158,7 @@ class Corpus:
                 for text in self._unsaved:
                     whole._keep(text)
             try:
-                _write(target, whole._bytes())
+                write(target, whole._bytes(), is_durable=True)
             except OSError as error:
                 raise UsageError(f"the corpus `{target}` cannot be written: {error.strerror}", hint=_HINT) from error
             if target == self.path or self.path is None:
@@ -221,18 +221,6 @@ def _content(path: Path) -> bytes:
             return file.read(found.st_size)
     except OSError as error:
         raise UsageError(f"the corpus `{path}` cannot be read: {error.strerror}", hint=_HINT) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:

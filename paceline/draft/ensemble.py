@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from paceline.draft.base import Drafter, Loaded, Setting, experience_of, register, unread_by
+from paceline.draft.base import Drafter, Loaded, Setting, experience_of, unread_by
 from paceline.draft.grow import merge, prune
 from paceline.draft.mixture import MixtureDrafter
 from paceline.draft.translate import drafter_for, label_of, voice_for
@@ -19,7 +19,7 @@ from paceline.types import Budget, Draft, Draws, Spent, Verified, View
 MOST = 3
 
 
-class BranchesDrafter:
+class BranchesDrafter(Drafter):
     """Lays the chains of its members over each other.
 
     Where guesses need chance of their own, the members' are their likeliest instead: siblings of different laws have no
@@ -48,7 +48,7 @@ class BranchesDrafter:
         return drafts
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -66,13 +66,13 @@ class BranchesDrafter:
         return replace(view, params=replace(view.params, temperature=0.0)) if self._is_greedy else view
 
 
-def _ensemble(setting: Setting, argument: str) -> Drafter:
+def make_ensemble(setting: Setting, argument: str) -> Drafter:
     members = [setting.load(source) for source in _members("ensemble", argument)]
     voices = [voice_for(setting, member) for member in members]
     return MixtureDrafter(voices, draws=setting.draws, name=_name(members))
 
 
-def _branches(setting: Setting, argument: str) -> Drafter:
+def make_branches(setting: Setting, argument: str) -> Drafter:
     plain = replace(setting, draws="shared")
     members = [drafter_for(plain, setting.load(source)) for source in _members("branches", argument)]
     made = BranchesDrafter(members, draws=setting.draws)
@@ -95,8 +95,4 @@ def _members(kind: str, argument: str) -> list[str]:
 
 
 def _name(members: Seq[Loaded]) -> str:
-    return "+".join(label_of(member) for member in members)
-
-
-register("ensemble", _ensemble)
-register("branches", _branches)
+    return "+".join(label_of(member.name) for member in members)

@@ -8,16 +8,17 @@ the order of their ids, which for byte-pair vocabularies is that of their freque
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import lzma
-import os
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
+from paceline import store
 from paceline.draft.base import Loaded
 from paceline.model.native import NativeModel
 from paceline.model.sources import models_folder
@@ -91,11 +92,10 @@ def _read(path: Path, vocab: int) -> Ints | None:
 
 def _write(path: Path, ids: Ints) -> None:
     """Keep a ranking if there is room for it: it is only made again otherwise."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    data = io.BytesIO()
+    np.save(data, ids)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            np.save(file, ids)
-        part.replace(path)
+        store.write(path, data.getvalue())
     except OSError as error:
         log.info("the ranking of tokens could not be kept at `%s`: %s", path, error)

@@ -7,8 +7,6 @@ or committed and have no row take over the oldest of these.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from paceline.model.native import NativeModel
@@ -28,7 +26,7 @@ class Head:
     def __init__(self, model: NativeModel, ids: Ints, *, spare: int = SPARE) -> None:
         self.ids = np.array(ids, np.int32)
         self.model = model.with_outputs(self.ids)
-        self.loop: Any = self.model.loop(self.ids)
+        self.loop = self.model.loop(self.ids)
         self._whole = model.weights.head.weight
         self._first, self._next = max(len(self.ids) - spare, 0), 0
         self._known = np.zeros(model.spec.vocab, np.bool_)

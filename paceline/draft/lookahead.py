@@ -14,17 +14,16 @@ compare with.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
-from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 SIZE = 3  # tokens of an n-gram
 LEVELS = SIZE - 1  # of the window
@@ -47,7 +46,7 @@ class _Window:
     read: int = 0  # tokens whose n-grams are in the pool
 
 
-class LookaheadDrafter:
+class LookaheadDrafter(Drafter):
     """One pool for all sequences, of at most FIRST_TOKENS x GRAMS n-grams.
 
     Args:
@@ -56,7 +55,6 @@ class LookaheadDrafter:
 
     sources: tuple[str, ...] = ("lookahead",)
     weighs = frozenset(sources)
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self, *, is_chain: bool = False) -> None:
         self._is_chain = is_chain
@@ -101,7 +99,7 @@ class LookaheadDrafter:
         self._windows.pop(sequence_id, None)
 
     def forget(self) -> None:
-        """See `Taught`."""
+        """See `Drafter.forget`."""
         self._pool.clear()
 
     def grams(self, token: int) -> list[Gram]:
@@ -190,6 +188,3 @@ def _places(own: TokenTree, whole: TokenTree) -> dict[int, int]:
         if node and parent in at and (at[parent], token) in children:
             at[node] = children[at[parent], token]
     return at
-
-
-register("lookahead", LookaheadDrafter.of)

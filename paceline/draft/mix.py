@@ -36,7 +36,7 @@ class _Proposed:
     agreed: dict[int, int] = field(default_factory=dict)  # node of the union: bin of the strongest belief
 
 
-class MixDrafter:
+class MixDrafter(Drafter):
     """Asks all its members and keeps the best of what they say.
 
     Raises:
@@ -84,7 +84,7 @@ class MixDrafter:
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -110,7 +110,7 @@ class MixDrafter:
             member.release(sequence_id)
 
     def forget(self) -> None:
-        """See `Taught`."""
+        """See `Drafter.forget`."""
         forget_texts(*self.members)
 
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:

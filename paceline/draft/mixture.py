@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import named
+from paceline.draft.base import Drafter, named
 from paceline.draft.chance import draw_guess, draw_own, draw_shared
 from paceline.draft.record import DepthRecord
 from paceline.draft.voice import Voice
@@ -43,7 +43,7 @@ class Weights:
         self._evidence = DECAY * self._evidence + np.log(chances + DOUBT)
 
 
-class MixtureDrafter:
+class MixtureDrafter(Drafter):
     """Drafts chains by what its voices say, one or more."""
 
     def __init__(self, voices: Seq[Voice], *, draws: Draws = "shared", name: str) -> None:
@@ -80,7 +80,7 @@ class MixtureDrafter:
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return {self.name: [sum(voice.unread(view) for voice in self.voices) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.draft.base import empty_draft, named
+from paceline.draft.base import Drafter, empty_draft, named
 from paceline.draft.chain import DEPTHS, RANKS, Confidence, Guesses, bin_of
 from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
@@ -25,10 +25,13 @@ from paceline.model.native import NativeModel
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
+if TYPE_CHECKING:
+    from paceline._native import DraftLoop
+
 TREES = ("tree", "greedy_tree")  # draws with siblings
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """Drafts with `model`, whose vocabulary must be the target's.
 
     Args:
@@ -54,7 +57,7 @@ class ModelDrafter:
         self.sources: tuple[str, ...] = (name,)
         self.reader = Reader(model, context=context, slots=slots, name=name, outputs=outputs)
         self.cache = self.reader.cache
-        self._loop: Any = None
+        self._loop: DraftLoop | None = None
         if self.reader.head is not None:
             self._loop = self.reader.head.loop
         elif isinstance(model, NativeModel):
@@ -93,7 +96,7 @@ class ModelDrafter:
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:

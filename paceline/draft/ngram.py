@@ -8,17 +8,15 @@ A match of one token alone is used only while such matches have proved right, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from typing import Any
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.judge import paying
 from paceline.kernels.native import native
-from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
 PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
@@ -27,19 +25,22 @@ SURE = 12  # match lengths from here on are counted as one
 PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Needs no model; strong wherever output repeats its context, silent elsewhere."""
 
     sources: tuple[str, ...] = ("ngram",)
     weighs = frozenset(sources)
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self) -> None:
-        self._indexes: dict[int, Any] = {}
+        self._indexes: dict[int, native.NgramIndex] = {}
         # By match length: a kept token makes its successor's match one longer.
         self._acceptance = Acceptance([*PRIOR, *[0.8] * (SURE + 1 - len(PRIOR))], decay=0.95)
         self.experience = {"ngram": self._acceptance}
         self._matched: dict[int, tuple[int, int]] = {}  # of each sequence's last round: match length, first guess
+
+    @staticmethod
+    def of(setting: Setting, argument: str) -> NgramDrafter:
+        return NgramDrafter()
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Copy up to `budget.depth` tokens from after the best match."""
@@ -65,7 +66,7 @@ class NgramDrafter:
     def _propose(self, view: View, budget: Budget) -> Draft:
         index = self._indexes.get(view.id)
         if index is None:
-            index = self._indexes[view.id] = native().NgramIndex(LONGEST)
+            index = self._indexes[view.id] = native.NgramIndex(LONGEST)
         index.follow(view.tokens)
         self._matched.pop(view.id, None)
         count = min(budget.nodes, budget.depth, PREFETCHED)
@@ -83,6 +84,3 @@ class NgramDrafter:
             count = paying(guess.cumprod(dtype=np.float64), budget.price) - 1
         tree = TokenTree.chain([int(view.tokens[-1]), *copied[:count]])
         return Draft(tree, guess[: count + 1], np.zeros(count + 1, np.int8))
-
-
-register("ngram", lambda setting, argument: NgramDrafter())

@@ -8,17 +8,16 @@ to have replaced as many tokens as it has, or to have been put in between. (Open
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
-from paceline.types import Budget, Draft, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST = 12  # matches from here on are counted as one
 TRIED = 64  # places looked at on either side of the present one
@@ -78,7 +77,7 @@ class _Place:
         return [(self.next + self.changed, REPLACED + step), (self.next, INSERTED + step)]
 
 
-class PredictedDrafter:
+class PredictedDrafter(Drafter):
     """Silent for requests that come without a prediction, and where the reply has left it.
 
     Args:
@@ -87,7 +86,6 @@ class PredictedDrafter:
 
     sources: tuple[str, ...] = ("predicted",)
     weighs = frozenset(sources)
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self, *, is_chain: bool = False) -> None:
         self._is_chain = is_chain
@@ -160,6 +158,3 @@ class PredictedDrafter:
             place = self._places[view.id] = _Place(expected, where)
         place.read(view.tokens[start + len(place.reply) :].tolist())
         return place
-
-
-register("predicted", PredictedDrafter.of)

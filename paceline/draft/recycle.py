@@ -9,16 +9,15 @@ something to say. How likely rank and depth are right is learned, and the tree g
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
-from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.judge import judged, paying
 from paceline.kernels.native import native
-from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, Ints, TokenTree, Verified, View
 
 KEPT = 8  # successors of a token
 ROWS = 8  # of logits read after a round, those of the accepted path first: some 40 us each for 150 000 tokens
@@ -26,7 +25,7 @@ DEPTHS = 4  # depths from here on are counted as one
 PRIOR = (0.45, 0.14, 0.08, 0.05, 0.04, 0.03, 0.02, 0.02)  # by rank, before anything was seen
 
 
-class RecycleDrafter:
+class RecycleDrafter(Drafter):
     """One table for all sequences: int32 [V, KEPT], 5 MB for 150 000 tokens.
 
     Args:
@@ -35,7 +34,6 @@ class RecycleDrafter:
 
     sources: tuple[str, ...] = ("recycle",)
     weighs = frozenset(sources)
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self, vocab: int, *, is_chain: bool = False) -> None:
         self._successors = np.full((vocab, KEPT), -1, np.int32)
@@ -66,14 +64,14 @@ class RecycleDrafter:
         others = [node for node in range(len(verified.tree)) if node not in path]
         rows = np.array([*path, *others][:ROWS][::-1], np.int32)  # the path's last: they are the text's own
         peaks = getattr(verified.logits, "peaks", None)
-        self._successors[verified.tree.tokens[rows]] = native().top(verified.logits, rows, KEPT, peaks)
+        self._successors[verified.tree.tokens[rows]] = native.top(verified.logits, rows, KEPT, peaks)
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence; what it left in the table stays."""
         self._proposed.pop(sequence_id, None)
 
     def forget(self) -> None:
-        """See `Taught`."""
+        """See `Drafter.forget`."""
         self._successors.fill(-1)
 
     def successors(self, token: int) -> Ints:
@@ -126,6 +124,3 @@ def _push(
             if row[rank] >= 0:
                 heapq.heappush(heap, (-value * rate, parent, at))
                 return
-
-
-register("recycle", RecycleDrafter.of)

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Loaded, named
+from paceline.draft.base import Drafter, Loaded, named
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
@@ -99,7 +99,7 @@ def _cut(tail: bytes) -> int:
     return next(i for i in range(SEGMENT, LONGEST) if tail[i] & 0xC0 != 0x80 or i == LONGEST - 1)
 
 
-class RetokenisingDrafter:
+class RetokenisingDrafter(Drafter):
     """Drafts chains through text; `draft` may have any tokenizer."""
 
     def __init__(self, target: Loaded, draft: Loaded, *, slots: int, name: str, outputs: Ints | None = None) -> None:
@@ -147,7 +147,7 @@ class RetokenisingDrafter:
         return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         texts = [(view.id, self._ids(view)) for view in views]
         return {self.name: [self.reader.lag(name, ids) if len(ids) else 0 for name, ids in texts]}
 

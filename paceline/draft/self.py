@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paceline.config import QUANTS
-from paceline.draft.base import Drafter, Loaded, Setting, register
+from paceline.draft.base import Drafter, Loaded, Setting
 from paceline.draft.frequent import outputs_for
 from paceline.draft.model import ModelDrafter
 from paceline.errors import UsageError
@@ -19,7 +19,7 @@ from paceline.model.native import NativeModel
 NOMINAL = {"q4": 5.0, "q8": 9.0, "bf16": 16.0, "f32": 32.0}  # bits a weight of each, scales included
 
 
-def _self(setting: Setting, argument: str) -> Drafter:
+def make_self(setting: Setting, argument: str) -> Drafter:
     target = setting.target.model
     if not isinstance(target, NativeModel):
         raise UsageError(
@@ -58,6 +58,3 @@ def _drafter(setting: Setting, draft: Loaded, argument: str) -> Drafter:
         outputs=outputs_for(draft, setting.config.draft_head),
         draws=setting.draws,
     )
-
-
-register("self", _self)

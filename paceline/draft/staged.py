@@ -14,19 +14,19 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named, register
+from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named
 from paceline.draft.chance import draw_guess
 from paceline.draft.frequent import outputs_for
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.translate import aligned, label_of
-from paceline.errors import NumericalError, UsageError, VocabMismatch
+from paceline.errors import NumericalError, VocabMismatch
 from paceline.model.base import Model
 from paceline.types import Budget, Draft, Draws, Floats, Ints, Probabilities, Spent, TokenTree, Verified, View
 
 
-class StagedDrafter:
+class StagedDrafter(Drafter):
     """Drafts the chains that `ModelDrafter` would, several tokens a forward where the text repeats itself.
 
     Args:
@@ -99,7 +99,7 @@ class StagedDrafter:
         return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
-        """See `Reading`."""
+        """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
@@ -113,7 +113,7 @@ class StagedDrafter:
         self._seen.pop(sequence_id, None)
 
     def forget(self) -> None:
-        """See `Taught`."""
+        """See `Drafter.forget`."""
         forget_texts(self.inner)
 
     def _text(self, view: View, guesses: list[int]) -> View:
@@ -140,9 +140,7 @@ class StagedDrafter:
         return True
 
 
-def _staged(setting: Setting, argument: str) -> Drafter:
-    if not argument:
-        raise UsageError("staged needs the model it drafts for, got none", hint="--draft staged:qwen2.5-coder-0.5b")
+def make_staged(setting: Setting, argument: str) -> Drafter:
     loaded = setting.load(argument)
     draft = aligned(setting.target, loaded)
     if draft is None:
@@ -151,7 +149,7 @@ def _staged(setting: Setting, argument: str) -> Drafter:
             hint=f"--draft {argument} translates between the two",
         )
     context = min(draft.context, setting.target.context)
-    name = f"staged {label_of(draft)}"
+    name = f"staged {label_of(draft.name)}"
     return StagedDrafter(
         draft.model,
         context=context,
@@ -160,6 +158,3 @@ def _staged(setting: Setting, argument: str) -> Drafter:
         draws=setting.draws,
         outputs=outputs_for(draft, setting.config.draft_head),
     )
-
-
-register("staged", _staged)

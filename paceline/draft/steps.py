@@ -173,4 +173,4 @@ def entropy(logits: Floats, params: SamplingParams) -> float:
 
 def probability(logits: Floats, value: float, params: SamplingParams) -> float:
     """Return how likely a token with logit `value` is among these, before any filter; at temperature 1 if greedy."""
-    return float(native().probability(logits, value, 1.0 if params.is_greedy else params.temperature))
+    return float(native.probability(logits, value, 1.0 if params.is_greedy else params.temperature))

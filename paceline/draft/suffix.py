@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance, Tilt
-from paceline.draft.base import Setting, empty_draft, register
+from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.corpus import Corpus
 from paceline.draft.judge import judged, paying
 from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
 from paceline.errors import PacelineError
 from paceline.kernels.native import native
-from paceline.types import Budget, Draft, Ints, Probabilities, Spent, TokenTree, Verified, View
+from paceline.types import Budget, Draft, Ints, Probabilities, TokenTree, Verified, View
 
 OF_LENGTH = (0.25, 0.45, 0.6, 0.68, 0.74, 0.8, 0.85, 0.9)  # how far to trust contexts before anything was seen
 OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # what is seen once first, then by share
@@ -38,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _State:
-    automaton: Any
+    automaton: native.Automaton
     tree: TokenTree | None = None  # the latest proposal, before anything pruned it
     kinds: Ints | None = None
     usual: Probabilities | None = None  # how often each kind was right, in all texts
@@ -47,15 +45,13 @@ class _State:
     committed: Ints | None = None
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Needs no model; strong wherever output repeats its context or earlier outputs.
 
     Args:
         corpus: texts of other requests, to guess from and to add this drafter's to.
         is_chain: never guess two tokens for one place.
     """
-
-    spent: Mapping[str, Spent] = {}
 
     def __init__(self, corpus: Corpus | None = None, *, is_chain: bool = False) -> None:
         self.sources: tuple[str, ...] = ("suffix",) if corpus is None else ("suffix", "corpus")
@@ -114,7 +110,7 @@ class SuffixDrafter:
     def _propose(self, view: View, budget: Budget) -> Draft:
         state = self._states.get(view.id)
         if state is None:
-            state = self._states[view.id] = _State(native().Automaton())
+            state = self._states[view.id] = _State(native.Automaton())
         state.automaton.follow(view.tokens)
         state.tree = None
         if min(budget.nodes, budget.depth) <= 0:
@@ -145,6 +141,3 @@ def _save(corpus: Corpus, *, now: bool = True) -> None:
         corpus.save(now=now)
     except (PacelineError, OSError) as error:  # guesses are lost, no reply is
         log.warning("the corpus could not be saved: %s", error)
-
-
-register("suffix", SuffixDrafter.of)

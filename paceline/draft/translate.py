@@ -26,9 +26,9 @@ ENOUGH = 0.75  # of the target's tokens, for guessing token by token
 log = logging.getLogger(__name__)
 
 
-def label_of(draft: Loaded) -> str:
-    """Return what a draft model is called among the sources."""
-    return Path(draft.name).stem if draft.name.endswith(".gguf") else Path(draft.name).name
+def label_of(source: str) -> str:
+    """Return what a draft model is called among the sources of guesses, by how it was named."""
+    return Path(source).stem if source.endswith(".gguf") else Path(source).name
 
 
 def aligned(target: Loaded, draft: Loaded) -> Loaded | None:
@@ -55,14 +55,14 @@ def drafter_for(setting: Setting, draft: Loaded) -> Drafter:
             same.model,
             context=context,
             slots=slots,
-            name=label_of(draft),
+            name=label_of(draft.name),
             outputs=outputs_for(same, setting.config.draft_head),
             draws=setting.draws,
         )
     words = map_tokens(target.tokenizer, draft.tokenizer, vocab=target.model.spec.vocab)
     through = "tli" if words.overlap >= ENOUGH else "slem"
     _tell(target, draft, words, through)
-    name = f"{label_of(draft)} ({through})"
+    name = f"{label_of(draft.name)} ({through})"
     if through == "slem":
         outputs = outputs_for(draft, setting.config.draft_head)
         return RetokenisingDrafter(target, draft, slots=slots, name=name, outputs=outputs)

@@ -30,7 +30,7 @@ from paceline.hardware import Neighbours, cpu_model, own_cores
 from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
 from paceline.model.native import NativeModel
-from paceline.turns import turn
+from paceline.store import turn
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
 VERSION = 3  # 3: with its quality; 2: a draft's layers of four bits stay as they are

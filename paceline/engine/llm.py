@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from paceline.chat import ChatTemplate, encode_chat
-from paceline.config import LLMConfig
+from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
 from paceline.draft.base import Loaded
 from paceline.engine.baton import Baton
 from paceline.engine.calibrate import Instruments
@@ -26,7 +26,6 @@ from paceline.engine.loading import (
     load_controller,
     load_drafter,
     load_target,
-    make_verifier,
 )
 from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
@@ -63,8 +62,8 @@ class LLM:
 
     Args:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf or :type]`.
-        draft: "off", "auto", "ngram", "suffix" ("suffix:FILE" keeps earlier replies to look into), "recycle",
-            "predicted", "lookahead", or a second model to draft with (same forms as `model`).
+        draft: a name of `paceline.choices.DRAFTERS`, a second model to draft with (same forms as `model`), or several
+            with commas between.
         settings: any field of `LLMConfig`, e.g. `draft_tokens=4`, `threads=2`, `context=8192`, `quant="q8"`.
 
     Raises:
@@ -115,7 +114,7 @@ class LLM:
         self.setup = Setup(
             self.target.name,
             drafter.sources,
-            verifier.name,
+            verify_name(self.config),
             self.config.control,
             lossless=verifier.lossless,
             reproducible=verifier.reproducible,
@@ -292,7 +291,7 @@ class LLM:
             return None
         if not isinstance(prediction, str):
             raise UsageError(f"a prediction must be a text, got `{prediction!r:.80}`")
-        if "predicted" not in self.engine.parts.drafter.sources:
+        if not any(choice and choice.prediction != "unread" for choice in drafters_of(self.config).values()):
             raise UsageError(
                 f"a prediction needs a drafter that reads it, got draft `{self.config.draft}`",
                 hint='--draft predicted, or LLM(draft="predicted")',

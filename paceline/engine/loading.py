@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import paceline.draft.auto
-import paceline.draft.best_of
-import paceline.draft.ensemble
-import paceline.draft.lookahead
-import paceline.draft.ngram
-import paceline.draft.predicted
-import paceline.draft.recycle
-import paceline.draft.self
-import paceline.draft.staged
-import paceline.draft.suffix  # noqa: F401  (register their names)
-from paceline.config import LOOKUPS, LLMConfig, parse_draft, parse_verify
+from paceline.choices import CONTROLLERS, DRAFTERS
+from paceline.config import LLMConfig, drafters_of, make_verifier, parse_draft
 from paceline.control.base import Controller
 from paceline.control.confidence import ConfidenceController
-from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
-from paceline.control.optimal import OptimalController
-from paceline.control.schedule import ScheduleController
-from paceline.draft.base import Drafter, Loaded, Setting, lookup, names, weighing
+from paceline.draft.adopted import Adopted
+from paceline.draft.auto import companion_among
+from paceline.draft.base import Drafter, Loaded, Setting, weighing
 from paceline.draft.mix import MixDrafter
 from paceline.draft.translate import drafter_for
 from paceline.engine.calibrate import Calibration, Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
-from paceline.kernels.native import choose_isa
+from paceline.kernels.native import choose_isa, native
 from paceline.model.files import ModelFile, open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
+from paceline.registry import complete
 from paceline.tokenizer import Tokenizer
-from paceline.verify.base import Verifier
-from paceline.verify.best_of import BestOfVerifier
-from paceline.verify.block import BlockVerifier
-from paceline.verify.coupled import CoupledVerifier
-from paceline.verify.lossy import LenientVerifier, TypicalVerifier
-from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
 DEFAULT_CONTEXT = 8192
-VERIFIERS: dict[str, Callable[[], Verifier]] = {
-    "coupled": CoupledVerifier,
-    "rejection": RejectionVerifier,
-    "block": BlockVerifier,
-    "tree": TreeVerifier,
-    "greedy_tree": GreedyTreeVerifier,
-    "typical": TypicalVerifier,
-}
-PAIRED: dict[str, Callable[[], Verifier]] = {"best_of": BestOfVerifier}  # drafters that bring their verifier
-CONTROLLERS: dict[str, Callable[[int], Controller]] = {
-    "fixed": FixedController,
-    "ema": EmaController,
-    "schedule": ScheduleController,
-    "confidence": ConfidenceController,
-    "entropy": partial(ConfidenceController, by_entropy=True),
-}
 
 
 def find_models(config: LLMConfig, *, progress: bool) -> None:
@@ -70,8 +36,8 @@ def find_models(config: LLMConfig, *, progress: bool) -> None:
         PacelineError: one cannot be found.
     """
     resolve(config.model, progress=progress)
-    for name in parse_draft(config.draft) if config.draft_tokens else []:
-        if lookup(name.partition(":")[0]) is None:
+    for name, choice in drafters_of(config).items():
+        if choice is None:
             try:
                 resolve(name, progress=progress)
             except PacelineError as error:
@@ -79,12 +45,12 @@ def find_models(config: LLMConfig, *, progress: bool) -> None:
                 raise
 
 
-def load_target(config: LLMConfig, pool: Any, *, progress: bool) -> Loaded:
+def load_target(config: LLMConfig, pool: native.Pool, *, progress: bool) -> Loaded:
     """Find, open, check and pack the target."""
     return load(config.model, pool, quant=config.quant, context=config.context, progress=progress)
 
 
-def load(source: str, pool: Any, *, quant: str, context: int | None, progress: bool) -> Loaded:
+def load(source: str, pool: native.Pool, *, quant: str, context: int | None, progress: bool) -> Loaded:
     """Load a model from a name or path.
 
     Raises:
@@ -104,7 +70,8 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
             model = NativeModel(file, pool, quant=quant, progress=report, padding=padding)
     finally:
         file.close()
-    return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT), identity(path))
+    reads = context or min(file.spec.context, DEFAULT_CONTEXT)
+    return Loaded(source, model, tokenizer, reads, identity(path), path)
 
 
 def read_tokenizer(file: ModelFile) -> Tokenizer:
@@ -122,31 +89,8 @@ def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:
     return [*unused, *range(len(known), rows)]
 
 
-def make_verifier(config: LLMConfig) -> Verifier:
-    """Return the verifier that `config` asks for, or the one its drafter cannot do without.
-
-    Raises:
-        UsageError: it asks for both, or for such a drafter beside others.
-    """
-    asked = parse_draft(config.draft) if config.draft_tokens else []
-    own = next((base for name in asked if (base := name.partition(":")[0]) in PAIRED), None)
-    if own is None:
-        name, lenience = parse_verify(config.verify)
-        return VERIFIERS[name]() if lenience is None else LenientVerifier(lenience)
-    if len(asked) > 1:
-        raise UsageError(
-            f"{own} must be the only drafter, got `{config.draft}`",
-            hint="what it drafts is chosen among, not checked; it changes the output",
-        )
-    if config.verify != LLMConfig().verify:
-        raise UsageError(
-            f"--draft {own}:… brings its own rule, got `--verify {config.verify}`", hint="drop one of the two"
-        )
-    return PAIRED[own]()
-
-
 def load_drafter(
-    config: LLMConfig, target: Loaded, pool: Any, *, progress: bool, load: Callable[..., Loaded] = load
+    config: LLMConfig, target: Loaded, pool: native.Pool, *, progress: bool, load: Callable[..., Loaded] = load
 ) -> Drafter:
     """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
 
@@ -167,51 +111,58 @@ def load_drafter(
         # What a model reads by default is no reason to read less of a text than the target does.
         return replace(draft, context=min(max(draft.context, target.context), draft.model.spec.context))
 
+    wanted = list(drafters_of(config))
     setting = Setting(target, config, load_draft, make_verifier(config).draws)
-    wanted = parse_draft(config.draft) if config.draft_tokens else ["off"]
     if len(wanted) == 1:
         return make_drafter(wanted[0], setting)
-    drawing = [name for name in wanted if name.partition(":")[0] not in LOOKUPS]
-    if setting.draws != "shared" and len(drawing) > 1:
-        raise UsageError(
-            f"--verify {config.verify} weighs guesses by the law of one drafter, got `{drawing[0]}` and `{drawing[1]}`",
-            hint="--verify coupled takes any mix; ensemble:A+B makes one law of two models",
-        )
-    return MixDrafter([make_drafter(name, setting) for name in wanted])
+    members: list[Drafter] = []
+    for name in wanted:
+        company = tuple(other for other in wanted if other != name)
+        made = make_drafter(name, replace(setting, company=company))
+        members += made.members if isinstance(made, MixDrafter) else [made]
+    return MixDrafter(members)
 
 
 def make_drafter(name: str, setting: Setting) -> Drafter:
     """Return the drafter of one name: a registered one, or a model, whatever its vocabulary."""
-    base, _, argument = name.partition(":")
-    known = lookup(base)
-    if argument and base in LOOKUPS and base != "suffix":
-        raise UsageError(f"drafter `{base}` takes no argument, got `{name}`", hint=f"--draft {base}")
-    return known(setting, argument) if known is not None else drafter_for(setting, setting.load(name))
+    choice, argument = DRAFTERS.split(name)
+    if choice is None:
+        return drafter_for(setting, setting.load(name))
+    made: Drafter = choice.make(setting, argument)
+    return made if isinstance(choice.factory, str) else Adopted(made, choice.name, draws=choice.draws)
+
+
+def entropy_controller(most: int) -> Controller:
+    """Return the controller by confidence that goes by the entropy of a draft's law."""
+    return ConfidenceController(most, by_entropy=True)
 
 
 def load_controller(
     config: LLMConfig,
     target: Loaded,
     drafter: Drafter,
-    pool: Any,
+    pool: native.Pool,
     *,
     progress: bool,
     instruments: Instruments | None = None,
 ) -> tuple[Controller, Calibration | None]:
-    """Return the controller that `config.control` names; the optimal one measures this machine first, once.
+    """Return the controller that `config.control` names; one that wants times has this machine
+    measured first, once.
 
     Where there is nothing to draft with, nothing is measured. What was measured comes second.
 
     Args:
         instruments: opened before the models were loaded: meanwhile they saw how busy other processes are.
     """
-    if config.control != "optimal":
-        return CONTROLLERS[config.control](config.draft_tokens), None
+    choice, _ = CONTROLLERS.choose(config.control)
+    if not choice.measures:
+        made = choice.make(config.draft_tokens)
+        return complete(made, "controller", choice.name, "budgets", "observe", "reason"), None
     if not drafter.sources or not config.draft_tokens:
         return FixedController(0), None
     key = calibration_key(config, target, drafter, pool)
     found = calibrated(target.model, drafter, key, progress=progress, instruments=instruments)
-    controller = OptimalController(
+    controller: Controller = choice.make(
         found.cost,
         drafter.sources,
         most=config.draft_tokens,
@@ -222,12 +173,14 @@ def load_controller(
     return controller, found
 
 
-def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: Any) -> dict[str, str]:
+def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: native.Pool) -> dict[str, str]:
     """Return what measured times depend on: both models' files, how they are packed, and this machine."""
     # A corpus is a file too, and another one after every reply.
     models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]
     parts = ",".join(models).replace("+", ",").replace(":", ",").split(",")
     drafts = [identity(path) for name in parts if name and (path := Path(name)).is_file()]
+    if "auto" in models and (found := companion_among(target.path, drafter.sources)):
+        drafts.append(identity(found.path))
     return {
         "model": target.identity,
         "quant": config.quant,
@@ -242,8 +195,9 @@ def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: A
 def explain(error: PacelineError, source: str) -> None:
     """Make an error of loading a draft model say so, and what name may have been meant."""
     error.args = (f"draft model `{source}`: {error}",)
-    known = [*names(), *(record.name for record in known_models())] if isinstance(error, ModelNotFound) else []
-    if source in names():
+    if source in DRAFTERS:
         error.hint = "this drafter is made of models, see `paceline models`"
-    elif near := difflib.get_close_matches(source.lower(), known, n=1):
-        error.hint = f"did you mean `{near[0]}`? drafters: {', '.join(names())}; or a smaller model, as for --model"
+    elif isinstance(error, ModelNotFound):
+        near = DRAFTERS.near(source.lower(), [record.name for record in known_models()])
+        drafters = f"drafters: {', '.join(DRAFTERS)}; or a smaller model, as for --model"
+        error.hint = f"did you mean `{near}`? {drafters}" if near else error.hint

@@ -6,15 +6,13 @@ None is ever half there, whoever writes at the same time; where the folder canno
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from paceline import store
 from paceline.model.sources import models_folder
 from paceline.types import Json
 
@@ -59,12 +57,4 @@ def write(path: Path, key: Mapping[str, str], version: int, values: Json) -> Non
         OSError: that cannot be.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "w") as stream:
-            json.dump({"version": version, "key": dict(key), **values}, stream)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    store.write(path, json.dumps({"version": version, "key": dict(key), **values}).encode())

@@ -19,7 +19,7 @@ from paceline.control.acceptance import Record, bounded
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Drafter, experience_of
 from paceline.engine.measured import path_of, read, write
-from paceline.turns import turn_or_later
+from paceline.store import turn_or_later
 from paceline.types import Probabilities
 
 VERSION = 1

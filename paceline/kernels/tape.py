@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,16 +14,16 @@ from paceline.types import Batch, Floats, Ints
 class Tape:
     """A recorded forward pass. `pool` is shared by all models of a process; `isa` "" means the best there is."""
 
-    def __init__(self, pool: Any, isa: str = "") -> None:
-        self.program = native().Program(pool, isa)
+    def __init__(self, pool: native.Pool, isa: str = "") -> None:
+        self.program = native.Program(pool, isa)
 
     def rows(self, width: int, *, wanted: bool = False) -> Rows:
         return self.program.buffer(width, wanted)
 
     def rope(self, inverse_frequencies: Floats, multiplier: float) -> int:
-        return int(self.program.rope(inverse_frequencies.tolist(), multiplier))
+        return self.program.rope(inverse_frequencies.tolist(), multiplier)
 
-    def embed(self, table: Any, *, scale: float, out: Rows) -> None:
+    def embed(self, table: native.EmbedTable, *, scale: float, out: Rows) -> None:
         self.program.embed(table, scale, out)
 
     def rms_norm(self, x: Rows, weight: Floats, eps: float, *, out: Rows, accumulate: bool = False) -> None:
@@ -82,7 +81,7 @@ class Tape:
     def tap(self, x: Rows, layer: int) -> None:
         self.program.tap(x, layer)
 
-    def run(self, batch: Batch, store: Any, *, taps: Sequence[int], vocab: int) -> None:
+    def run(self, batch: Batch, store: native.KVStore, *, taps: Sequence[int], vocab: int) -> None:
         """Replay on one batch; rows read afterwards stay valid until the next run."""
         self.program.run(
             store,
@@ -99,13 +98,11 @@ class Tape:
 
     def read(self, rows: Rows, count: int) -> Floats:
         """Return a view, float32 [count, width]."""
-        view: Floats = self.program.rows(rows, count)
-        return view
+        return self.program.rows(rows, count)
 
     def read_peaks(self, rows: Rows, count: int) -> Ints | None:
         """Return a view, int32 [count, blocks], where peaks are kept."""
-        peaks: Ints | None = self.program.peaks(rows, count)
-        return peaks
+        return self.program.peaks(rows, count)
 
     def read_taps(self, taps: Sequence[int], count: int) -> Mapping[int, Floats]:
         """Return a view, float32 [count, width], for each requested layer."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from paceline import store
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError
 
 _CHUNK = 1 << 20
@@ -54,7 +54,7 @@ def is_verified(path: Path, *, size: int, digest: str) -> bool:
     if sha256(path) != digest:
         return False
     with contextlib.suppress(OSError):  # a read-only cache is hashed each time
-        stamp.write_text(json.dumps(wanted))
+        store.write(stamp, json.dumps(wanted).encode())
     return True
 
 
@@ -62,11 +62,10 @@ def is_verified(path: Path, *, size: int, digest: str) -> bool:
 def locked(target: Path) -> Iterator[Path]:
     """Keep other processes from fetching the same file; yield the folder for parts."""
     partial = target.parent / _PARTIAL
-    with _disk_errors(target, 0):
-        partial.mkdir(parents=True, exist_ok=True)
-        lock = (partial / f"{target.name}.lock").open("w")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        with _disk_errors(target, 0):
+            partial.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(store.locked(partial / f"{target.name}.lock"))
         yield partial
 
 
@@ -221,12 +220,10 @@ def _place(part: Path, target: Path, size: int | None, digest: str | None) -> No
             f"wanted {wanted} for `{target.name}`; got {got if got_size == size or size is None else got_size}",
             hint="nothing was kept; if it happens again, the file is changed on the way, by a proxy or a mirror",
         )
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, target)
+    store.place(part, target)
     if digest is not None:
         stamp = {"size": got_size, "mtime_ns": target.stat().st_mtime_ns, "sha256": digest}
-        target.with_name(target.name + ".ok").write_text(json.dumps(stamp))
+        store.write(target.with_name(target.name + ".ok"), json.dumps(stamp).encode())
 
 
 @contextlib.contextmanager

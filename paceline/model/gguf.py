@@ -42,6 +42,8 @@ _SCALARS = {
     11: ("<q", "<i8"),
     12: ("<d", "<f8"),
 }
+_TOKENS = "tokenizer.ggml.tokens"
+_FIRST_TOKENS = 2048  # that tell vocabularies apart
 _PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -121,6 +123,25 @@ class GgufFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def peek(path: Path) -> tuple[dict[str, object], int, list[str]]:
+    """Read a file's metadata up to its vocabulary; return it, the number of tokens, and the first of them.
+
+    Raises:
+        ModelFileError: it is no such file.
+    """
+    file = MappedFile(path)
+    try:
+        reader = _Reader(file)
+        _, metadata = reader.header(until=_TOKENS)
+        reader.unpack("<I", "the type of the array")
+        kind, count = reader.unpack("<I", f"the type of `{_TOKENS}`"), reader.unpack("<Q", f"the length of `{_TOKENS}`")
+        if kind != _STRING or count > (reader.size - reader.at) // 8:
+            reader.fail(f"strings as `{_TOKENS}`", f"{count} of type {kind}")
+        return metadata, count, reader.strings(min(count, _FIRST_TOKENS), f"`{_TOKENS}`")
+    finally:
+        file.close()
 
 
 def _part_paths(path: Path, count: int) -> list[Path]:
@@ -250,8 +271,8 @@ class _Reader:
         self.at += count * dtype.itemsize
         return list((numbers.astype(bool) if kind == _BOOL else numbers).tolist())
 
-    def header(self) -> tuple[int, dict[str, object]]:
-        """Read the counts and the metadata; return how many tensors are described next."""
+    def header(self, until: str = "") -> tuple[int, dict[str, object]]:
+        """Read the counts and the metadata, or what stands before a key; return how many tensors are described."""
         if self.buffer[:4] != b"GGUF":
             raise ModelFileError(
                 f"{self.file.path}: not a GGUF file: wanted one that starts with `{b'GGUF'.hex(' ')}`; "
@@ -282,6 +303,8 @@ class _Reader:
             start, key = self.at, self.string(f"key {number}", _MOST_NAME_BYTES)
             if key in metadata:
                 self.fail("each key once", f"`{key}` twice", start)
+            if key == until:
+                break
             metadata[key] = self.value(self.unpack("<I", f"the type of `{key}`"), key)
         return tensors, metadata
 

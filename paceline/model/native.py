@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class NativeModel:
     def __init__(
         self,
         file: ModelFile,
-        pool: Any,
+        pool: native.Pool,
         *,
         quant: str = "auto",
         isa: str = "",
@@ -76,23 +76,23 @@ class NativeModel:
         model._record(len(ids))
         return model
 
-    def loop(self, ids: Ints | None = None) -> Any:
+    def loop(self, ids: Ints | None = None) -> native.DraftLoop:
         """Return the native loop that lets chains go on by themselves; see native/draft.cpp.
 
         Args:
             ids: int32 [rows], the token of each output; `None` when they are all tokens in order.
         """
         tokens = np.zeros(0, np.int32) if ids is None else np.ascontiguousarray(ids, np.int32)
-        return native().DraftLoop(self._tape.program, self._logits, self.spec.vocab, tokens)
+        return native.DraftLoop(self._tape.program, self._logits, self.spec.vocab, tokens)
 
     def new_cache(self, tokens: int) -> PagedCache:
         """Make a cache for `tokens` tokens; its memory is only touched as it fills."""
         spec = self.spec
-        return PagedCache(native().KVStore(spec.layers, spec.kv_heads, spec.head_dim, -(-tokens // PAGE)))
+        return PagedCache(native.KVStore(spec.layers, spec.kv_heads, spec.head_dim, -(-tokens // PAGE)))
 
     def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
         """Run the batch; see `Model.forward`. Logits and taps are views that the next forward overwrites."""
-        self._tape.run(batch, cache.store, taps=taps, vocab=self.spec.vocab)
+        self._tape.run(batch, cast("native.KVStore", cache.store), taps=taps, vocab=self.spec.vocab)
         count = len(batch.wanted)
         return Forward(
             Logits.of(self._tape.read(self._logits, count), self._tape.read_peaks(self._logits, count)),
@@ -131,7 +131,7 @@ class NativeModel:
             limit: seconds after which it is not read once more.
         """
         started, found = perf_counter(), list[float]()
-        probe = native().ReadProbe(self._pool, min(self.weight_bytes, most))
+        probe = native.ReadProbe(self._pool, min(self.weight_bytes, most))
         while not found or (len(found) < repeats and perf_counter() - started < limit):
             found.append(float(probe.read()))
         return min(found) * self.weight_bytes / int(probe.nbytes)
@@ -177,15 +177,15 @@ def _layer_bytes(layer: LayerWeights) -> int:
 class _Loader:
     """Turns a file's tensors into the kernels' forms, letting go of each tensor's pages when it is packed."""
 
-    def __init__(self, file: ModelFile, pool: Any, quant: str, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, file: ModelFile, pool: native.Pool, quant: str, progress: Callable[[int], None] | None) -> None:
         self.file, self.pool, self.quant, self.progress = file, pool, quant, progress
         self.read = 0
-        self.packed: dict[str, Any] = {}
+        self.packed: dict[str, native.Weight] = {}
 
     def linear(self, tensor: Tensor, bias: Floats | None) -> Linear:
         rows, cols = tensor.shape
         try:
-            weight = native().pack(tensor.data, int(tensor.type), rows, cols, self.quant, self.pool)
+            weight = native.pack(tensor.data, int(tensor.type), rows, cols, self.quant, self.pool)
         except ValueError as error:
             raise UnsupportedModel(
                 f"tensor `{tensor.name}` ({tensor.type.name} {rows}x{cols}) cannot be packed as `{self.quant}`: "
@@ -196,11 +196,11 @@ class _Loader:
         self._done(tensor)
         return Linear(weight, bias)
 
-    def embedding(self, tensor: Tensor) -> Any:
+    def embedding(self, tensor: Tensor) -> native.EmbedTable:
         packed = self.packed.get(tensor.name)
         if packed is not None:
-            return native().EmbedTable.from_weight(packed)
-        table = native().EmbedTable(tensor.data, int(tensor.type), *tensor.shape)
+            return native.EmbedTable.from_weight(packed)
+        table = native.EmbedTable(tensor.data, int(tensor.type), *tensor.shape)
         self._done(tensor)
         return table
 
@@ -209,7 +209,7 @@ class _Loader:
 
     def bytes_per_token(self) -> int:
         """Return the bytes of packed weights that one decode step reads."""
-        return sum(int(weight.nbytes) for weight in self.packed.values())
+        return sum(weight.nbytes for weight in self.packed.values())
 
     def _done(self, tensor: Tensor) -> None:
         self.file.release(tensor)

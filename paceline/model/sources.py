@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import platformdirs
 
+from paceline import store
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
 from paceline.model.download import from_hub, from_index, hub_errors, is_verified, sha256
 
@@ -125,11 +126,9 @@ def known_models() -> list[Record]:
     return records
 
 
-def companion(name: str) -> str | None:
-    """Return the smaller model that drafts well for a known one, if it is on this disk."""
-    smaller = COMPANIONS.get(name)
-    here = any(record.name == smaller and record.path is not None for record in known_models())
-    return smaller if here else None
+def is_here(name: str) -> bool:
+    """Say whether a known model is on this disk."""
+    return any(record.name == name and record.path is not None for record in known_models())
 
 
 def resolve(source: str, *, progress: bool = False) -> Path:
@@ -208,7 +207,7 @@ def _resolve_hub(source: str, progress: bool) -> Path:
     if file is None:
         return _resolve_repo(repo, folder, progress)
     if file.endswith(".gguf"):
-        return _fetch(repo, _all_parts(file), folder, progress)
+        return _fetch(repo, parts_of(file), folder, progress)
     if not re.fullmatch(r"[\w-]{1,64}", file):
         raise UsageError(f"wanted a `.gguf` file or a type like Q4_K_M after `hf:{repo}:`; got `{file}`")
     return _resolve_repo(repo, folder, progress, kind=file)
@@ -232,8 +231,8 @@ def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Pa
     weights = [name for name in files if name.endswith(".gguf")]
     if weights or kind:
         first = _of_type(repo, weights, kind) if kind else _choose(repo, weights)
-        found = _fetch(repo, _all_parts(first), folder, progress)
-        chosen.write_text(first)
+        found = _fetch(repo, parts_of(first), folder, progress)
+        store.write(chosen, first.encode())
         return found
     if "config.json" not in files or not {_WHOLE, _INDEX}.intersection(files):
         others = sum(name.endswith(".safetensors") for name in files)
@@ -245,7 +244,7 @@ def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Pa
         )
     _fetch(repo, [name for name in _FOLDER_FILES if name in files], folder, progress)
     _fetch(repo, _weights(repo, files, folder, progress), folder, progress)
-    chosen.write_text(".")
+    store.write(chosen, b".")
     return folder
 
 
@@ -306,8 +305,13 @@ def _of_type(repo: str, names: list[str], kind: str) -> str:
 
 def _models(names: list[str]) -> list[str]:
     """Return the files that are models, the first part of each: not its parts for images or sound."""
-    firsts = [name for name in names if (part := _PART.fullmatch(name)) is None or int(part["number"]) == 1]
-    return [name for name in firsts if "mmproj" not in name.lower()]
+    return [name for name in names if is_first_part(name) and "mmproj" not in name.lower()]
+
+
+def is_first_part(name: str) -> bool:
+    """Say whether a file is a model by its name, or the first part of one."""
+    part = _PART.fullmatch(name)
+    return part is None or int(part["number"]) == 1
 
 
 def _type_of(name: str) -> str:
@@ -324,7 +328,8 @@ def _types(names: list[str]) -> list[str]:
     return sorted({kind.upper() for name in names if (kind := _type_of(name))})
 
 
-def _all_parts(name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
+    """Return the names of all parts of a split file; of another, its own."""
     part = _PART.fullmatch(name)
     if part is None:
         return [name]

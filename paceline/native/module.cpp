@@ -1,6 +1,7 @@
 // The Python face of the native code; thin, because everything else is tested through it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -130,12 +131,12 @@ void bind_program(nb::module_& m) {
           "id"_a, "count"_a, "f32 [count, width], valid until the next run")
       .def(
           "peaks",
-          [](nb::handle self, int id, int count) -> nb::object {
+          [](nb::handle self, int id, int count) -> std::optional<Peaks> {
             Buffer& buffer = nb::cast<Program&>(self).at(id);
-            if (!buffer.has_peaks) return nb::none();
+            if (!buffer.has_peaks) return std::nullopt;
             if (count > buffer.capacity) throw std::invalid_argument("more rows asked for than the last run made");
             const size_t blocks = static_cast<size_t>(blocks_of(buffer.width));
-            return nb::cast(Peaks(buffer.peaks_of(0), {static_cast<size_t>(count), blocks}, self));
+            return Peaks(buffer.peaks_of(0), {static_cast<size_t>(count), blocks}, self);
           },
           "id"_a, "count"_a, "i32 [count, blocks] or None, valid until the next run")
       .def("taps", &Program::taps)

@@ -115,7 +115,7 @@ void bind_ngram(nb::module_& m) {
       .def(
           "copy",
           [](const NgramIndex& index, int position, int count) {
-            nb::list out;
+            nb::typed<nb::list, int> out;
             for (const int32_t token : index.copy(position, count)) out.append(token);
             return out;
           },

@@ -163,7 +163,7 @@ auto grow(const Automaton& own, const std::vector<const Automaton*>& shared, con
   auto real = table<float>(2, n, [&](float* data, size_t i) {
     data[i] = static_cast<float>(tree[i].rate), data[n + i] = static_cast<float>(tree[i].value);
   });
-  return nb::make_tuple(whole, real);
+  return std::make_pair(whole, real);
 }
 
 void extend(Automaton& automaton, const Tokens& tokens, size_t start) {

@@ -33,7 +33,7 @@ def draw(logits: Floats, view: View, path: Ints | Sequence[int] = (), *, peaks: 
     known = peaks if row is logits else None
     law = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
     try:
-        return int(native().draw(row, *law, p.seed, position, known))
+        return int(native.draw(row, *law, p.seed, position, known))
     except ValueError as error:
         raise _undrawn(error, position, is_adjusted=row is not logits) from error
 
@@ -44,7 +44,7 @@ def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law
     is_cut = p.top_k > 0 or p.top_p < 1 or p.typical_p < 1 or p.min_p > 0
     temperature = p.temperature if is_cut else 0.0  # then the best logit alone shows that the row is sound
     try:
-        ids = native().kept(row, temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+        ids = native.kept(row, temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
     except ValueError as error:
         raise _undrawn(error, len(view.tokens) + len(path), is_adjusted=row is not logits) from error
     if p.is_greedy:
@@ -71,7 +71,7 @@ def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Float
     params, row = view.params, logits
     if is_adjusted(view, path):
         edits, row = edits_of(view), np.empty_like(logits)
-        native().adjust(
+        native.adjust(
             logits,
             row,
             view.tokens,

@@ -11,7 +11,6 @@ from paceline.types import Draft, Draws, Floats, Ints, Verdict, View
 class Verifier(Protocol):
     """Pure: the verdict follows from the draft, the target's logits and the sequence's key."""
 
-    name: str
     lossless: bool  # what is emitted has the target's law
     draws: Draws  # how drafters that draw must do so
     reproducible: bool  # a seed repeats whatever is drafted

@@ -16,7 +16,7 @@ from paceline.types import Draft, Draws, Floats, Verdict, View
 class BestOfVerifier:
     """Takes a whole branch; the target draws only what follows it."""
 
-    name, lossless, reproducible = "best_of", False, False
+    lossless, reproducible = False, False
     draws: Draws = "chain"
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:

@@ -30,7 +30,7 @@ class BlockVerifier:
         chance: makes the dice of a round.
     """
 
-    name, lossless, reproducible = "block", True, False
+    lossless, reproducible = True, False
     draws: Draws = "chain"
 
     def __init__(self, chance: Chance = KeyedDice) -> None:

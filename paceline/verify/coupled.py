@@ -18,7 +18,7 @@ from paceline.verify.base import before_failure
 class CoupledVerifier:
     """Draws lazily, on the accepted path only."""
 
-    name, lossless, reproducible = "coupled", True, True
+    lossless, reproducible = True, True
     draws: Draws = "shared"
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:

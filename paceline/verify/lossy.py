@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from paceline.errors import UsageError
 from paceline.sample.dice import KeyedDice
 from paceline.sample.draw import draw, law_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
@@ -27,7 +28,25 @@ class LenientVerifier(RejectionVerifier):
     def __init__(self, lenience: float, chance: Chance = KeyedDice) -> None:
         assert 0 < lenience <= 1, lenience
         super().__init__(chance)
-        self.lenience, self.name, self.lossless = lenience, f"lenient:{lenience:g}", lenience == 1
+        self.lenience, self.lossless = lenience, lenience == 1
+
+    @staticmethod
+    def of(argument: str) -> LenientVerifier:
+        """Read the lenience.
+
+        Raises:
+            UsageError: it is not above 0 and at most 1.
+        """
+        try:
+            lenience = float(argument)
+        except ValueError:
+            lenience = 0.0
+        if not 0 < lenience <= 1:
+            raise UsageError(
+                f"verify lenient:L needs a lenience above 0 and at most 1, got `lenient:{argument}`",
+                hint="lenient:0.8 lets a token come at most 1/0.8 times as often as the model alone would; 1 is exact",
+            )
+        return LenientVerifier(lenience)
 
 
 class TypicalVerifier:
@@ -36,7 +55,7 @@ class TypicalVerifier:
     The token that ends a round, so the first of a reply too, is always the target's own draw. (Medusa 2401.10774.)
     """
 
-    name, lossless, reproducible = "typical", False, False
+    lossless, reproducible = False, False
     draws: Draws = "shared"
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:

@@ -32,7 +32,7 @@ class RejectionVerifier:
         chance: makes the dice of a round.
     """
 
-    name, lossless, reproducible = "rejection", True, False
+    lossless, reproducible = True, False
     draws: Draws = "chain"
     lenience = 1.0
 
@@ -72,14 +72,12 @@ class RejectionVerifier:
 class TreeVerifier(RejectionVerifier):
     """For trees whose siblings were drawn without replacement."""
 
-    name = "tree"
     draws: Draws = "tree"
 
 
 class GreedyTreeVerifier(RejectionVerifier):
     """For trees of the likeliest siblings and one drawn from the rest: near the most that any rule can accept."""
 
-    name = "greedy_tree"
     draws: Draws = "greedy_tree"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from paceline.bench.__main__ import start_peer
 from paceline.bench.peer import Peer, PeerError, Timings
 from paceline.bench.peers import TransformersPeer, parse_against, start_peers
 from paceline.bench.session import Plan, Progress
+from paceline.bench.suites import start_peer
 from paceline.errors import UsageError
 
 # What the child imports. It writes down what it was asked; a token id of 13 or 14 makes it fail in a way of its own.
@@ -182,7 +182,7 @@ class Session:
 def test_the_report_names_the_peer_or_why_there_is_none(start, tmp_path, monkeypatch):
     shown = StringIO()
     for name in ("model.gguf", "broken.gguf"):
-        monkeypatch.setattr("paceline.bench.__main__.resolve", lambda model, name=name: tmp_path / name)
+        monkeypatch.setattr("paceline.bench.suites.resolve", lambda model, name=name: tmp_path / name)
         run = {}
         peer = start_peer(Session, "m", run, Console(file=shown, width=200), Progress())
         if name == "model.gguf":

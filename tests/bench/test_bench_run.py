@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from paceline.bench.__main__ import SUITES, main, parse, subjects
 from paceline.bench.counts import first_difference
 from paceline.bench.session import Plan, Session
+from paceline.bench.suites import SUITES, Asked, subjects
+from paceline.cli.main import run as cli
 from paceline.config import DEFAULT_MODEL
 from paceline.kernels.native import native, new_pool
 
@@ -17,34 +18,44 @@ def last_line(text):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_read_probe_reads_whole_parts(threads):
-    probe = native().ReadProbe(new_pool(threads), 3 << 18)
+    probe = native.ReadProbe(new_pool(threads), 3 << 18)
     assert probe.nbytes == 3 << 18
     assert probe.read() > 0
-    assert native().ReadProbe(new_pool(threads), 1).nbytes == 1 << 18
+    assert native.ReadProbe(new_pool(threads), 1).nbytes == 1 << 18
 
 
 def test_products_are_counted_or_unknown():
-    assert native().dot_rate(new_pool(1), 0.001) >= 0
+    assert native.dot_rate(new_pool(1), 0.001) >= 0
 
 
-def test_unknown_suites_and_numbers_are_wrong_calls(capsys):
-    for wrong in (["fast"], ["--repeats", "0"], ["--draft-tokens", "x"], ["--out", "/nowhere/at/all.json"]):
-        with pytest.raises(SystemExit) as ended:
-            parse(wrong)
-        assert ended.value.code == 2
-    assert "floor, forward, prefill, decode, speculate" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["fast"], "floor, forward, prefill, decode, speculate, got `fast`"),
+        (["decod"], "did you mean `decode`?"),
+        (["--repeats", "0"], "--repeats must be at least 1, got `0`"),
+        (["--draft-tokens", "x"], "--draft-tokens must be whole numbers"),
+        (["--context", "0,4"], "--context must be whole numbers"),
+        (["--out", "/nowhere/at/all.json"], "`/nowhere/at` is none"),
+    ],
+)
+def test_unknown_suites_and_numbers_are_wrong_calls(capsys, wrong, said):
+    assert cli(["bench", "kernels", *wrong]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
 
 
 def test_what_is_left_out_is_said(monkeypatch):
-    monkeypatch.setattr("paceline.bench.__main__.known_models", list)
-    for options, word in (([], "paceline pull qwen2.5-coder-1.5b"), (["--quick"], "--quick leaves out")):
+    monkeypatch.setattr("paceline.bench.suites.known_models", list)
+    for asked, word in ((Asked(), "paceline pull qwen2.5-coder-1.5b"), (Asked(quick=True), "--quick leaves out")):
         notes = []
-        assert [subject.model for subject in subjects(parse(options), notes)] == [DEFAULT_MODEL]
+        assert [subject.model for subject in subjects(asked, notes)] == [DEFAULT_MODEL]
         assert word in notes[0]
 
 
 def test_a_missing_model_ends_with_json_and_an_error(capsys):
-    assert main(["--model", "no-such-model", "--no-peer"]) == 1
+    assert cli(["bench", "kernels", "--model", "no-such-model", "--no-peer"]) == 2
     shown = capsys.readouterr()
     assert "no-such-model" in last_line(shown.out)["error"]
     assert shown.err.startswith("error: ")
@@ -62,10 +73,10 @@ def test_a_small_run_reports_every_suite(talker, capsys, tmp_path, monkeypatch):
         reply_tokens=8,
         quick=True,
     )
-    monkeypatch.setattr("paceline.bench.__main__.plan_of", lambda options, quick: small)
+    monkeypatch.setattr("paceline.bench.suites.plan_of", lambda options, quick: small)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
     call = ["--model", str(talker), "--quick", "--no-peer", "--out", str(file)]
-    assert main(call) == 0
+    assert cli(["bench", "kernels", *call]) == 0
     found = last_line(capsys.readouterr().out)
     assert found == json.loads(file.read_text())
     assert found["interrupted"] is False
@@ -90,7 +101,7 @@ def test_an_interrupted_run_keeps_what_it_measured(talker, capsys, monkeypatch):
 
     monkeypatch.setitem(SUITES, "prefill", interrupt)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
-    assert main(["prefill", "--model", str(talker), "--quick", "--no-peer"]) == 130
+    assert cli(["bench", "kernels", "prefill", "--model", str(talker), "--quick", "--no-peer"]) == 130
     found = last_line(capsys.readouterr().out)
     assert found["interrupted"] is True
     assert found["runs"][0]["suites"]["prefill"]["tokens"] == 3
@@ -111,7 +122,7 @@ def test_a_differing_reply_ends_with_exit_code_1(talker, capsys, monkeypatch):
 
     monkeypatch.setitem(SUITES, "speculate", differ)
     monkeypatch.setattr("paceline.bench.floor.LARGE", 1 << 20)
-    assert main(["speculate", "--model", str(talker), "--quick", "--no-peer"]) == 1
+    assert cli(["bench", "kernels", "speculate", "--model", str(talker), "--quick", "--no-peer"]) == 1
     shown = capsys.readouterr().out
     assert last_line(shown)["mismatches"] == 1
     assert "1 of 1 replies differ" in shown

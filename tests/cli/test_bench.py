@@ -7,7 +7,7 @@ from conftest import is_an_error
 
 from paceline.bench import run as home
 from paceline.bench.records import read
-from paceline.engine.loading import VERIFIERS
+from paceline.choices import register_verifier
 from paceline.types import Verdict
 from paceline.verify.coupled import CoupledVerifier
 
@@ -65,13 +65,13 @@ def test_an_interrupted_run_keeps_its_measurements_and_goes_on(bench, tmp_path, 
     assert len(read(out).starts) == 2
 
 
-def test_a_verifier_keeping_wrong_tokens_ends_with_exit_1(bench, monkeypatch):
+def test_a_verifier_keeping_wrong_tokens_ends_with_exit_1(bench, own_names):
     class Gullible(CoupledVerifier):
         def verify(self, draft, logits, view):
             verdict = super().verify(draft, logits, view)
             return Verdict(tuple(range(1, len(draft.tree))), verdict.bonus)
 
-    monkeypatch.setitem(VERIFIERS, "coupled", Gullible)
+    register_verifier("coupled", Gullible)
     drawn = ("--workload", "edit", "--prompts", 1, "--max-tokens", 60, "--temperature", 1, "--draft", "ngram")
     found = bench(*drawn, "--control", "fixed:4", "--replay", "--json")
     assert found.code == 1

@@ -1,8 +1,10 @@
 """What the command line was told is what the model is loaded with and what its tokens are drawn by."""
 
 import io
+import re
 import sys
 from dataclasses import asdict, fields
+from pathlib import Path
 
 import pytest
 
@@ -37,13 +39,14 @@ DRAWING = {
     "min_tokens": 2,
 }
 LISTS = {"stop": ("a", "b"), "bad_words": ("c", " d"), "logit_bias": ((7, -100.0), (9, 1.5))}
+SOURCES = {path.name: path.read_text() for path in Path(options.__file__).parent.glob("*.py")}
 REPEATED = ["--stop", "a", "--stop", "b", "--bad-word", "c", "--bad-word", " d"]
 REPEATED += ["--logit-bias", "7=-100", "--logit-bias", "9=1.5"]
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "audit"])
 def test_every_option_reaches_its_setting(cli, monkeypatch, command):
-    loaded, drawn, chosen = [], [], options.chosen
+    loaded, drawn, chosen = [], [], options.Shared.chosen
 
     def watch(given):
         config, params = chosen(given)
@@ -54,7 +57,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
         loaded.append(settings)
         raise UsageError("far enough")
 
-    monkeypatch.setattr(options, "chosen", watch)
+    monkeypatch.setattr(options.Shared, "chosen", watch)
     monkeypatch.setattr("paceline.engine.llm.LLM", load)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt")))
     given = [f"--{name.replace('_', '-')}={value}" for name, value in {**LOADING, **DRAWING}.items()]
@@ -106,3 +109,21 @@ def test_help_says_what_self_drafts_are(cli, monkeypatch):
     shown = cli("generate", "--help").out
     assert "self:q8" in shown
     assert "self:N" in shown
+
+
+def test_each_option_is_declared_once_and_commands_that_share_it_show_the_same(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    pages = {name: cli(*name.split(), "--help").out for name in ("generate", "chat", "audit", "doctor", "bench run")}
+    for name in ("--model", "--draft-tokens", "--threads"):
+        lines = [
+            " ".join(line.split()) for page in pages.values() for line in page.splitlines() if f"│ {name} " in line
+        ]
+        assert len(lines) == 5
+        assert len(set(lines)) == 1, lines
+    for name, text in SOURCES.items():
+        if name != "options.py":
+            assert not re.search(r"(model|draft_tokens|threads|seed|top_k): Annotated", text), name
+
+
+def test_no_message_of_the_option_parser_is_read_by_pattern():
+    assert "re.search" not in SOURCES["main.py"]

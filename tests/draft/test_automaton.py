@@ -31,7 +31,7 @@ def text_of(chance, vocab, length):
 
 def both_of(chance, vocab, *, texts=1, longest=120):
     """An automaton and its twin that have read the same."""
-    one, other = native().Automaton(), PlainAutomaton()
+    one, other = native.Automaton(), PlainAutomaton()
     for i in range(texts):
         text = text_of(chance, vocab, int(chance.integers(longest)))
         if texts > 1:
@@ -67,7 +67,7 @@ def test_native_and_plain_are_equal(seed):
 def test_counts_stay_right_as_a_text_grows():
     """After every token, every context of the text's end: clones are made all the time with three tokens."""
     chance = np.random.default_rng(5)
-    one, other = native().Automaton(), PlainAutomaton()
+    one, other = native.Automaton(), PlainAutomaton()
     for token in chance.integers(3, size=150):
         one.extend(np.array([token], np.int32))
         other.extend([token])
@@ -79,7 +79,7 @@ def test_counts_stay_right_as_a_text_grows():
 def test_following_a_text_is_reading_it_anew(seed):
     """Grown in any steps, cut back, or replaced by another."""
     chance = np.random.default_rng(seed)
-    grown, rates, text = native().Automaton(), chance.random(KINDS), text_of(chance, 5, 90)
+    grown, rates, text = native.Automaton(), chance.random(KINDS), text_of(chance, 5, 90)
     for _ in range(12):
         what = chance.random()
         if what < 0.7:
@@ -90,7 +90,7 @@ def test_following_a_text_is_reading_it_anew(seed):
             text = text_of(chance, 5, int(chance.integers(120)))
         text = text.astype(np.int32)
         grown.follow(text)
-        fresh = native().Automaton()
+        fresh = native.Automaton()
         fresh.follow(text)
         assert len(grown) == len(fresh) == len(text)
         for ours, wanted in zip(
@@ -103,7 +103,7 @@ def test_following_a_text_is_reading_it_anew(seed):
 
 def test_the_tree_is_best_first_and_within_bounds():
     chance = np.random.default_rng(1)
-    automaton = native().Automaton()
+    automaton = native.Automaton()
     automaton.follow(text_of(np.random.default_rng(3), 4, 400))
     for nodes, depth in ((0, 5), (5, 0), (7, 3), (64, 64)):
         (tokens, parents, kinds), (rates, values) = automaton.grow(
@@ -136,7 +136,7 @@ def test_memory_and_time_are_bounded(text):
         "all different": lambda: np.arange(50_400),
         "copies": lambda: np.tile(chance.integers(1000, size=5040), 10),
     }[text]().astype(np.int32)
-    automaton, rates, seconds = native().Automaton(), chance.random(KINDS), []
+    automaton, rates, seconds = native.Automaton(), chance.random(KINDS), []
     started = perf_counter()
     automaton.follow(tokens[:50_000])
     assert perf_counter() - started < 0.3
@@ -150,7 +150,7 @@ def test_memory_and_time_are_bounded(text):
 
 
 def test_wrong_calls_are_refused():
-    automaton = native().Automaton()
+    automaton = native.Automaton()
     with pytest.raises(ValueError, match="one for each kind"):
         automaton.grow([], np.zeros(3), nodes=1, depth=1, chain=False)
     with pytest.raises(ValueError, match="more tokens"):
@@ -162,7 +162,7 @@ def test_wrong_calls_are_refused():
 def test_the_most_frequent_successor_wins_latest_of_equals():
     often = [0, 1, 0, 2, 0, 1, 0, 2]
     text = np.array([*often, *(t for x in range(10, 30) for t in (0, x)), 0], np.int32)
-    automaton = native().Automaton()
+    automaton = native.Automaton()
     automaton.follow(text)
     (tokens, _, _), _ = automaton.grow([], np.ones(KINDS), nodes=40, depth=1, chain=False)
     assert tokens[1:].tolist() == [*range(29, 21, -1), 2]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.draft.base import Drafter
 from paceline.draft.check import check
 from paceline.draft.mix import MixDrafter
 from paceline.errors import UsageError
@@ -63,8 +64,8 @@ def test_what_is_no_draft_is_refused_in_words(name):
 
 @pytest.mark.parametrize("name", [name for name in BAD if name not in SHORTER])
 def test_in_a_mix_the_faulty_member_is_named(name):
-    class Mine:
-        sources, spent = ("mine",), {}
+    class Mine(Drafter):
+        sources = ("mine",)
 
         def propose(self, views, budgets):
             return [BAD[name][0]]

@@ -3,8 +3,8 @@
 import numpy as np
 from test_suffix import setting
 
+from paceline.choices import DRAFTERS
 from paceline.draft import lookahead
-from paceline.draft.base import lookup
 from paceline.draft.grow import subtree
 from paceline.draft.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
@@ -103,7 +103,7 @@ def test_at_a_price_only_ngrams_that_pay_are_left():
     drafter = LookaheadDrafter()
     (draft,) = drafter.propose([view([1, 2, 3, 1])], [Budget(8, 4, 0.05 * np.arange(9))])
     assert draft.tree.tokens.tolist() == [1, 2, 3]
-    chain = lookup("lookahead")(setting("chain"), "")
+    chain = DRAFTERS["lookahead"].make(setting("chain"), "")
     (draft,) = chain.propose([view([1, 2, 3, 1, 2, 4, 1])], [Budget(8, 4)])
     assert draft.tree.tokens.tolist() == [1, 2, 4]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_suffix import same, setting
 
-from paceline.draft.base import lookup
+from paceline.choices import DRAFTERS
 from paceline.draft.predicted import LONGEST, PATIENCE, PredictedDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
 
@@ -137,4 +137,4 @@ def test_confidence_follows_what_was_kept():
     assert guess(EXPECTED[:10], EXPECTED, 3, sure).guess[1] > 0.9
     assert guess(EXPECTED[:10], EXPECTED, 3, unsure).drafted == 0
     assert LONGEST > 1
-    assert isinstance(lookup("predicted")(setting(), ""), PredictedDrafter)
+    assert isinstance(DRAFTERS["predicted"].make(setting(), ""), PredictedDrafter)

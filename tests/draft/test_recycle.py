@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_suffix import same, setting
 
-from paceline.draft.base import lookup
+from paceline.choices import DRAFTERS
 from paceline.draft.grow import prune
 from paceline.draft.recycle import KEPT, ROWS, RecycleDrafter
 from paceline.kernels.native import native
@@ -36,14 +36,14 @@ def test_the_native_top_is_a_stable_sort(vocab):
     logits[6] = -np.abs(logits[6]) * np.float32(1e37)
     rows = np.array([6, 0, 1, 2, 3, 4, 5, 7, 8, 0], np.int32)
     for k in (1, 2, 8, 64):
-        got = native().top(logits, rows, k)
+        got = native.top(logits, rows, k)
         assert got.tolist() == [plain_top(logits[row], k) for row in rows]
     for wrong in (-1, 9):
         with pytest.raises(ValueError, match="row"):
-            native().top(logits, np.array([wrong], np.int32), 1)
+            native.top(logits, np.array([wrong], np.int32), 1)
     for wrong in (0, 65):
         with pytest.raises(ValueError, match="k must"):
-            native().top(logits, rows, wrong)
+            native.top(logits, rows, wrong)
 
 
 def rounds(chance, count):
@@ -113,7 +113,7 @@ def test_confidence_follows_rank_and_depth():
 
 
 def test_silent_without_successors_and_known_by_name():
-    drafter = lookup("recycle")(setting(), "")
+    drafter = DRAFTERS["recycle"].make(setting(), "")
     assert drafter.propose([view([3])], [Budget(9, 9)])[0].drafted == 0
     assert isinstance(drafter, RecycleDrafter)
     drafter.release(5)
@@ -125,6 +125,6 @@ def test_a_row_of_150_000_is_read_in_microseconds():
     rows, seconds = np.arange(8, dtype=np.int32), []
     for _ in range(10):
         started = perf_counter()
-        native().top(logits, rows, KEPT)
+        native.top(logits, rows, KEPT)
         seconds.append((perf_counter() - started) / 8)
     assert np.median(seconds) < 600e-6, np.median(seconds)

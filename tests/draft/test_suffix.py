@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from views import outcome
 
+from paceline.choices import DRAFTERS
 from paceline.config import LLMConfig
 from paceline.control.acceptance import Tilt
-from paceline.draft.base import Loaded, Setting, lookup
+from paceline.draft.base import Loaded, Setting
 from paceline.draft.corpus import Corpus
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
@@ -176,20 +177,20 @@ def test_outputs_stay_for_later_requests_and_prompts_do_not():
 
 def test_a_named_corpus_is_saved_and_found_again(tmp_path):
     path = tmp_path / "kept"
-    drafter = lookup("suffix")(setting(), str(path))
+    drafter = DRAFTERS["suffix"].make(setting(), str(path))
     play(drafter, 0, [1, 2, 3], [40, 41, 42, 43, 44])
     assert not path.exists(), "not after every request"
     del drafter
-    again = lookup("suffix")(setting(), str(path))
+    again = DRAFTERS["suffix"].make(setting(), str(path))
     assert guess(again, [40, 41], 2).tree.tokens.tolist() == [41, 42, 43]
     path.write_bytes(b"other")
     with pytest.raises(ModelFileError, match="must be a corpus"):
-        lookup("suffix")(setting(), str(path))
+        DRAFTERS["suffix"].make(setting(), str(path))
 
 
 def test_a_corpus_that_cannot_be_saved_costs_no_reply(tmp_path, caplog):
     (tmp_path / "folder").mkdir()
-    drafter = lookup("suffix")(setting(), str(tmp_path / "folder" / "kept"))
+    drafter = DRAFTERS["suffix"].make(setting(), str(tmp_path / "folder" / "kept"))
     play(drafter, 0, [1, 2], [40, 41, 42])
     (tmp_path / "folder").rmdir()
     drafter._saved = -1e9
@@ -200,7 +201,7 @@ def test_a_corpus_that_cannot_be_saved_costs_no_reply(tmp_path, caplog):
 def test_made_for_chains_where_the_verifier_wants_them():
     text = [1, 2, 5, 1, 2, 6, 1, 2]
     for draws, children in (("shared", 2), ("chain", 1), ("tree", 2)):
-        draft = guess(lookup("suffix")(setting(draws), ""), text, 6, 2)
+        draft = guess(DRAFTERS["suffix"].make(setting(draws), ""), text, 6, 2)
         assert len(draft.tree.children(0)) == children
 
 

@@ -25,8 +25,8 @@ from paceline.engine.calibrate import (
     time_forwards,
 )
 from paceline.engine.quality import SURE
+from paceline.store import turn
 from paceline.testing import TinyModel
-from paceline.turns import turn
 from paceline.types import Spent
 
 KEY = {"model": "a", "cpu": "b"}

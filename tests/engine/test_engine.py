@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from paceline import choices
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
@@ -11,7 +12,6 @@ from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.staged import StagedDrafter
-from paceline.engine import loading
 from paceline.engine.account import Tally, round_of, sources_of
 from paceline.engine.batch import graft, pack
 from paceline.engine.engine import Engine
@@ -213,7 +213,7 @@ def optimal(most):
     return OptimalController(CostTable({1: 1.0, 5: 1.1}), ("model",), most=most, step_seconds={"model": 0.01})
 
 
-CONTROLLERS = {**loading.CONTROLLERS, "optimal": optimal}
+CONTROLLERS = {name: optimal if name == "optimal" else choice.make for name, choice in choices.CONTROLLERS.items()}
 
 
 @pytest.mark.parametrize("control", CONTROLLERS)

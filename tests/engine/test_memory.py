@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from paceline.control.acceptance import Acceptance, bounded
-from paceline.control.source import Source
 from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
 from paceline.control.pending import Pending
+from paceline.control.source import Source
 from paceline.draft.base import NoDrafter, experience_of
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
@@ -24,8 +24,8 @@ from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
 from paceline.model.sources import models_folder
+from paceline.store import turn
 from paceline.testing import TinyModel
-from paceline.turns import turn
 from paceline.types import Load, SamplingParams
 
 KEY = {"model": "a", "cpu": "b"}

@@ -224,7 +224,7 @@ def test_a_hard_text_does_not_stop_guesses_behind_sure_ones():
 def test_bad_calls_of_the_native_loop_are_refused():
     model = tiny("llama")
     with pytest.raises(ValueError, match="rows"):
-        native().DraftLoop(model._tape.program, model._logits, VOCAB, np.arange(3, dtype=np.int32))
+        native.DraftLoop(model._tape.program, model._logits, VOCAB, np.arange(3, dtype=np.int32))
     with pytest.raises(ValueError, match="no such row"):
         model.loop().assign(0, 1)
     ids = np.arange(VOCAB, dtype=np.int32)[::-1].copy()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from views import outcome
 
-from paceline.draft.base import lookup, names
+from paceline.choices import DRAFTERS
 from paceline.draft.ngram import LONGEST, PREFETCHED, SHORTEST, NgramDrafter
 from paceline.types import Budget, SamplingParams, View
 
@@ -131,6 +131,6 @@ def test_a_round_costs_the_same_behind_50_000_tokens():
 
 
 def test_known_by_name():
-    assert isinstance(lookup("ngram")(None, ""), NgramDrafter)
-    assert {"auto", "ngram", "off"} <= set(names())
-    assert lookup("no such drafter") is None
+    assert isinstance(DRAFTERS["ngram"].make(None, ""), NgramDrafter)
+    assert {"auto", "ngram", "off"} <= set(DRAFTERS)
+    assert DRAFTERS.split("no such drafter") == (None, "")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from paceline.draft import base
-from paceline.draft.base import empty_draft, register
+from paceline import register_drafter
+from paceline.draft.adopted import Adopted
+from paceline.draft.base import Drafter, empty_draft
 from paceline.engine.llm import LLM
 from paceline.errors import UsageError
 from paceline.types import Draft, SamplingParams, TokenTree
@@ -40,16 +41,15 @@ class Echo:
 
 
 @pytest.fixture
-def made(monkeypatch):
+def made(own_names):
     """Register it for one test; return those that were made."""
-    monkeypatch.setattr(base, "_registry", dict(base._registry))
     made = []
 
     def echo(setting, argument):
         made.append((setting, Echo(int(argument or 1))))
         return made[-1][1]
 
-    register("echo", echo)
+    register_drafter("echo", echo)
     return made
 
 
@@ -82,7 +82,99 @@ def test_what_it_gets_right_is_kept_and_credited_to_it(talker, made):
     assert reply.tally.by_source == {"echo": {"drafted": 32, "accepted": 32}}
 
 
-def test_a_name_that_reads_as_something_else_is_refused():
-    for name in ("", "a,b", "a/b", "a:b", "a+b"):
-        with pytest.raises(UsageError, match="must have no comma"):
-            register(name, lambda setting, argument: Echo(1))
+def guess_again(views, budgets):
+    """Guess that the last token comes once more."""
+    drafts = []
+    for view, budget in zip(views, budgets, strict=True):
+        last, count = int(view.tokens[-1]), min(budget.nodes, budget.depth)
+        tree = TokenTree.chain([last] * (count + 1))
+        drafts.append(Draft(tree, np.full(count + 1, 0.5, np.float32), np.zeros(count + 1, np.int8)))
+    return drafts
+
+
+class ThreeMethods:
+    """All that the documentation asks of a class that is not derived from `Drafter`."""
+
+    def __init__(self):
+        self.calls = []
+
+    def propose(self, views, budgets):
+        self.calls.append("propose")
+        return guess_again(views, budgets)
+
+    def observe(self, view, draft, verified):
+        self.calls.append("observe")
+
+    def release(self, sequence_id):
+        self.calls.append("release")
+
+
+class OneMethod(Drafter):
+    """All that the documentation asks of a class that is."""
+
+    def propose(self, views, budgets):
+        return guess_again(views, budgets)
+
+
+@pytest.mark.parametrize("control", ["fixed", "optimal"])
+@pytest.mark.parametrize("kind", [ThreeMethods, OneMethod])
+@pytest.mark.parametrize("names", ["mine", "mine,ngram"])
+def test_a_drafter_of_few_methods_drafts_under_its_name(talker, made, kind, names, control):
+    drafters = []
+    register_drafter("mine", lambda setting, argument: drafters.append(kind()) or drafters[-1])
+    params = SamplingParams(max_tokens=40, ignore_eos=True, allowed_tokens=(40,))
+    llm = LLM(talker, draft=names, control=control, draft_tokens=4, context=256)
+    reply = llm.generate([40], params)
+    assert reply.token_ids == [40] * 40
+    assert reply.setup.drafters == tuple(names.split(","))
+    assert reply.tally.by_source["mine"]["drafted"] > 0
+    assert llm.engine.parts.drafter.unread([]) == {}
+    if kind is ThreeMethods:
+        assert {*drafters[0].calls} == {"propose", "observe", "release"}
+
+
+def test_what_a_class_of_its_own_has_beside_the_three_is_used():
+    class Rich(ThreeMethods):
+        sources, weighs, experience = ("a", "b"), {"a"}, {"a": "a record"}
+        is_taught = True
+
+        def propose(self, views, budgets):
+            self.spent = {"b": "a second"}
+            return []
+
+        def unread(self, views):
+            return {"b": [len(views)]}
+
+        def forget(self):
+            self.is_taught = False
+
+    rich = Rich()
+    drafter = Adopted(rich, "mine", draws=False)
+    assert (drafter.sources, drafter.weighs, drafter.experience) == (("a", "b"), {"a"}, {"a": "a record"})
+    assert drafter.spent == {}
+    assert drafter.propose([], []) == []
+    assert drafter.spent == {"b": "a second"}
+    assert drafter.unread([1, 2]) == {"b": [2]}
+    drafter.forget()
+    assert not rich.is_taught
+
+
+@pytest.mark.parametrize("lost", ["propose", "observe", "release"])
+def test_a_class_without_one_of_the_three_is_refused_and_told_the_cure(talker, made, lost):
+    methods = {name: getattr(ThreeMethods, name) for name in ("propose", "observe", "release") if name != lost}
+    register_drafter("mine", lambda setting, argument: type("Half", (), methods)())
+    with pytest.raises(UsageError, match=f"drafter `mine` must have .*`Half` lacks `{lost}`") as caught:
+        LLM(talker, draft="mine", context=256)
+    assert "paceline.Drafter" in caught.value.hint
+
+
+@pytest.mark.parametrize("said", [None, 5, "iterator"])
+def test_what_is_no_list_of_drafts_is_refused_by_name(talker, made, said):
+    class Wrong(Drafter):
+        def propose(self, views, budgets):
+            return iter(guess_again(views, budgets)) if said == "iterator" else said
+
+    register_drafter("wrong", lambda setting, argument: Wrong())
+    llm = LLM(talker, draft="wrong", control="fixed", context=256)
+    with pytest.raises(UsageError, match="drafter `wrong` must return a list of drafts"):
+        llm.generate(PROMPT, SamplingParams(max_tokens=4))

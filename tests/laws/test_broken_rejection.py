@@ -269,4 +269,4 @@ def test_full_lenience_is_rejection():
     assert error(World(3, 1), lambda chance: LenientVerifier(1.0, chance), drawn(2, 1)) < 1e-12
     assert LenientVerifier(1.0).lossless
     assert not LenientVerifier(0.8).lossless
-    assert LenientVerifier(0.8).name == "lenient:0.8"
+    assert LenientVerifier.of("0.8").lenience == 0.8

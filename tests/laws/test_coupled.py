@@ -11,7 +11,7 @@ from sweep import sweep
 from views import draw_at, draw_plain_at, law_of_row
 
 from paceline.control.fixed import FixedController
-from paceline.draft.base import NoDrafter, empty_draft
+from paceline.draft.base import Drafter, NoDrafter, empty_draft
 from paceline.draft.model import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
@@ -132,11 +132,10 @@ def test_greedy_ties_follow_the_lower_id():
 # ---- the whole engine
 
 
-class Guesser:
+class Guesser(Drafter):
     """Drafts random chains: refusals at every depth, and full acceptance now and then."""
 
     sources = ("random",)
-    spent = {}  # noqa: RUF012
 
     def __init__(self, vocab, first=0.5):
         self.vocab, self.first, self.verdicts = vocab, first, []
@@ -159,9 +158,6 @@ class Guesser:
 
     def observe(self, view, draft, verified):
         self.verdicts.append((view.id, draft.drafted, len(verified.nodes)))
-
-    def release(self, sequence_id):
-        pass
 
 
 def markov(vocab, seed):

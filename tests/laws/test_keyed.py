@@ -164,7 +164,7 @@ def joint(world, verifier, seeds, length=3, count=2):
 WORLD = World(2, 1, sharpness=1.0, alike=0.0, zeros=0)
 
 
-@pytest.mark.parametrize("verifier", [RejectionVerifier(), BlockVerifier()], ids=lambda v: v.name)
+@pytest.mark.parametrize("verifier", [RejectionVerifier(), BlockVerifier()], ids=lambda v: type(v).__name__)
 def test_several_rounds_follow_the_law_together(verifier):
     good, message = fits(*joint(WORLD, verifier, 500))
     assert good, message

@@ -34,12 +34,12 @@ class Heads:
 
     def _load(self, values):
         rows = self.tape.rows(values.shape[1])
-        table = native().EmbedTable(values.view(np.uint8).reshape(-1), 0, *values.shape)
+        table = native.EmbedTable(values.view(np.uint8).reshape(-1), 0, *values.shape)
         self.tape.embed(table, scale=1.0, out=rows)
         return rows
 
     def new_cache(self, tokens):
-        return PagedCache(native().KVStore(1, self.kv_heads, self.dim, -(-tokens // 32) + 2))
+        return PagedCache(native.KVStore(1, self.kv_heads, self.dim, -(-tokens // 32) + 2))
 
     def forward(self, cache, sequences, trees):
         batch = flatten(cache, sequences, trees, [0] * len(trees))
@@ -171,7 +171,7 @@ def test_a_row_is_the_same_bits_in_every_company(isa):
 
 
 def test_python_and_kernels_agree_on_a_pages_length():
-    assert native().PAGE == PAGE
+    assert native.PAGE == PAGE
 
 
 def test_checks_notice_off_by_one_windows_and_visible_siblings(monkeypatch):

@@ -33,7 +33,7 @@ def rows(seed):
 
 
 def survivors(row, params):
-    return native().survivors(row, params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
+    return native.survivors(row, params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
 
 
 COMBINATIONS = list(
@@ -86,5 +86,5 @@ def test_the_laws_tokens_come_by_id_whatever_cut_them():
     for name, row in rows(4):
         for filters in ({"top_k": 5000}, {"top_p": 0.7}, {"typical_p": 0.6}, {"min_p": 0.2}):
             p = SamplingParams(0.7, **filters)
-            ids = native().kept(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+            ids = native.kept(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
             np.testing.assert_array_equal(ids, np.sort(law_of_row(row, p).ids), err_msg=f"{name} {filters}")

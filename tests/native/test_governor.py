@@ -10,7 +10,7 @@ class Machine:
     """A forward's seconds and lost thread seconds by number of threads; `noise` is relative, its mean is nought."""
 
     def __init__(self, most, seconds, lost=None, noise=0.2, seed=0):
-        self.governor, self.random, self.now = native().Governor(most), np.random.default_rng(seed), 0.0
+        self.governor, self.random, self.now = native.Governor(most), np.random.default_rng(seed), 0.0
         self.set(seconds, lost, noise)
 
     def set(self, seconds, lost=None, noise=0.2):

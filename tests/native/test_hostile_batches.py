@@ -144,13 +144,13 @@ def test_a_cache_of_another_model_is_refused(name):
 )
 def test_a_store_refuses_slots_it_does_not_have(call):
     with pytest.raises(ValueError, match=r"outside|differ"):
-        call(native().KVStore(1, 1, 32, 2))
+        call(native.KVStore(1, 1, 32, 2))
 
 
 def test_a_tape_refuses_ops_that_do_not_fit():
-    program = native().Program(pool_of())
+    program = native.Program(pool_of())
     x, narrow, wanted = program.buffer(64), program.buffer(32), program.buffer(64, True)
-    weight = native().pack(np.zeros(64 * 64 * 4, np.uint8), 0, 64, 64, "q8", pool_of())
+    weight = native.pack(np.zeros(64 * 64 * 4, np.uint8), 0, 64, 64, "q8", pool_of())
     heads = [2, 1, 32, 0]
     for call in (
         lambda: program.buffer(0),
@@ -167,7 +167,7 @@ def test_a_tape_refuses_ops_that_do_not_fit():
         lambda: program.attention(narrow, x, 2, 1, 32, 0, 0, 1.0, 0.0),
         lambda: program.attention(x, narrow, 2, 1, 32, 0, 0, 1.0, 0.0),
         lambda: program.attention(x, x, 4, 1, 16, 0, 0, 1.0, 0.0),
-        lambda: native().Program(pool_of(), "mmx"),
+        lambda: native.Program(pool_of(), "mmx"),
     ):
         with pytest.raises(ValueError, match=r"\w+"):
             call()

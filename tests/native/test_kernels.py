@@ -34,15 +34,13 @@ class Bench:
 
     def load(self, values):
         rows = self.tape.rows(values.shape[1])
-        table = native().EmbedTable(
-            np.ascontiguousarray(values, np.float32).view(np.uint8).reshape(-1), 0, *values.shape
-        )
+        table = native.EmbedTable(np.ascontiguousarray(values, np.float32).view(np.uint8).reshape(-1), 0, *values.shape)
         self.tape.embed(table, scale=1.0, out=rows)
         return rows
 
     def run(self, out, count, wanted=None, taps=()):
         batch = batch_of(count, wanted)
-        self.tape.run(batch, native().KVStore(*self.shape, len(batch.tables[0])), taps=taps, vocab=1 << 20)
+        self.tape.run(batch, native.KVStore(*self.shape, len(batch.tables[0])), taps=taps, vocab=1 << 20)
         return self.tape.read(out, len(batch.wanted) if wanted is not None else count).copy()
 
 
@@ -64,11 +62,11 @@ def pack(kind, rows, cols, seed=0):
 def packed(kind, w):
     rows, cols = w.shape
     if kind in CONVERTED:
-        weight = native().pack(w.view(np.uint8).reshape(-1), 0, rows, cols, CONVERTED[kind], pool_of())
+        weight = native.pack(w.view(np.uint8).reshape(-1), 0, rows, cols, CONVERTED[kind], pool_of())
     else:
         source = GgmlType.Q4_K if kind == "W4K" else GgmlType.Q6_K
         raw = np.frombuffer(quantised(w, source)[2], np.uint8)
-        weight = native().pack(raw, int(source), rows, cols, "auto", pool_of())
+        weight = native.pack(raw, int(source), rows, cols, "auto", pool_of())
     assert weight.kind == kind
     return weight, weight.unpack_rows(0, rows).astype(np.float64)
 
@@ -196,7 +194,7 @@ def test_keys_and_values_are_stored_rounded_once_and_never_infinite(isa):
     bench = Bench(isa, store=(1, 2, 32))
     q, keys, values = bench.load(k), bench.load(k), bench.load(v)
     bench.tape.program.rotate_and_store(q, keys, values, 2, 2, 32, 0, -1, False, [], [], 1e-6)
-    batch, store = batch_of(35), native().KVStore(1, 2, 32, 2)
+    batch, store = batch_of(35), native.KVStore(1, 2, 32, 2)
     bench.tape.run(batch, store, taps=(), vocab=64)
     for t in range(35):
         bits = np.array(store.token(0, t), np.uint16).view(np.float16).reshape(64, 2)
@@ -221,14 +219,14 @@ def test_softcap_is_its_twin(isa, width):
 def test_embed_gather_and_tap_copy_the_right_rows(isa, kind):
     values = rows_of(4, 50, 256)
     _, shape, raw = quantised(values, kind)
-    table = native().EmbedTable(np.frombuffer(raw, np.uint8), int(kind), *shape)
+    table = native.EmbedTable(np.frombuffer(raw, np.uint8), int(kind), *shape)
     bench = Bench(isa)
     rows, last = bench.tape.rows(256), bench.tape.rows(256, wanted=True)
     bench.tape.embed(table, scale=2.0, out=rows)
     bench.tape.tap(rows, 7)
     bench.tape.rms_norm(rows, np.ones(256, np.float32), 1e-5, out=rows)
     bench.tape.gather(rows, out=last)
-    want = native().dequantize(np.frombuffer(raw, np.uint8), int(kind), *shape) * np.float32(2)
+    want = native.dequantize(np.frombuffer(raw, np.uint8), int(kind), *shape) * np.float32(2)
     wanted = [0, 31, 32, 47, 2, 2]
     got = bench.run(last, 48, wanted, taps=(7,))
     same(bench.tape.read_taps((7,), 48)[7], want[:48], "tap")

@@ -27,11 +27,11 @@ def head(weight, threads, isa=""):
     x, last = tape.rows(WIDTH), tape.rows(WIDTH, wanted=True)
     logits = tape.rows(vocab, wanted=True)
     table = np.random.default_rng(7).standard_normal((vocab, WIDTH), np.float32)
-    tape.embed(native().EmbedTable(table.view(np.uint8).reshape(-1), F32, vocab, WIDTH), scale=1.0, out=x)
+    tape.embed(native.EmbedTable(table.view(np.uint8).reshape(-1), F32, vocab, WIDTH), scale=1.0, out=x)
     tape.gather(x, out=last)
     tape.keep_peaks(logits)
-    tape.linear(last, [(Linear(native().pack(data, F32, vocab, WIDTH, "auto", pool)), logits)])
-    cache = PagedCache(native().KVStore(1, 1, 32, 16))
+    tape.linear(last, [(Linear(native.pack(data, F32, vocab, WIDTH, "auto", pool)), logits)])
+    cache = PagedCache(native.KVStore(1, 1, 32, 16))
 
     def forward(tokens):
         tree = TokenTree.chain(np.asarray(tokens, np.int32))
@@ -82,9 +82,9 @@ def test_a_draw_that_knows_them_is_the_draw_that_looks(params):
 def test_the_best_few_are_found_with_them_as_without():
     logits = head(np.random.default_rng(3).standard_normal((5003, WIDTH), np.float32), 2)(np.arange(9))
     rows = np.array([6, 0, 8], np.int32)
-    assert np.array_equal(native().top(logits, rows, 8, logits.peaks), native().top(logits, rows, 8))
+    assert np.array_equal(native.top(logits, rows, 8, logits.peaks), native.top(logits, rows, 8))
     with pytest.raises(ValueError, match="one peak for each block"):
-        native().top(logits, rows, 8, logits.peaks[:, 1:].copy())
+        native.top(logits, rows, 8, logits.peaks[:, 1:].copy())
 
 
 def test_an_adjusted_row_is_looked_at_again():
@@ -106,9 +106,9 @@ def test_peaks_tell_of_rows_that_are_no_law(bad):
 def test_peaks_of_another_row_are_refused():
     row = np.zeros(300, np.float32)
     with pytest.raises(ValueError, match="another row"):
-        native().draw(row, 0.0, 0, 1.0, 1.0, 0.0, 0, 0, np.full(5, 7, np.int32))
+        native.draw(row, 0.0, 0, 1.0, 1.0, 0.0, 0, 0, np.full(5, 7, np.int32))
     with pytest.raises(ValueError, match="one peak for each block"):
-        native().draw(row, 0.0, 0, 1.0, 1.0, 0.0, 0, 0, np.full(4, 7, np.int32))
+        native.draw(row, 0.0, 0, 1.0, 1.0, 0.0, 0, 0, np.full(4, 7, np.int32))
 
 
 def test_parts_keep_their_peaks_and_other_views_have_none():

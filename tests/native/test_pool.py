@@ -50,7 +50,7 @@ def random_phases(random):
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_every_task_runs_once_and_after_the_phase_before(threads):
-    random, pool = np.random.default_rng(threads), native().Pool(threads)
+    random, pool = np.random.default_rng(threads), native.Pool(threads)
     pool.jitter(100)
     for _ in range(40):
         phases = random_phases(random)
@@ -59,7 +59,7 @@ def test_every_task_runs_once_and_after_the_phase_before(threads):
 
 
 def test_runs_beyond_the_tickets_bits_are_made_longer():
-    pool, seen = native().Pool(2), []
+    pool, seen = native.Pool(2), []
     pool.run([(100_000, 1)], lambda phase, begin, end, thread: seen.append((begin, end)))
     assert len(seen) < 2**15
     assert sorted(seen)[0][0] == 0
@@ -68,7 +68,7 @@ def test_runs_beyond_the_tickets_bits_are_made_longer():
 
 
 def test_callers_take_turns():
-    pool, wrong = native().Pool(3), []
+    pool, wrong = native.Pool(3), []
     pool.jitter(50)
 
     def caller(seed):
@@ -89,7 +89,7 @@ def test_callers_take_turns():
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_tasks_exception_reaches_the_caller_and_ends_the_job(threads):
-    pool = native().Pool(threads)
+    pool = native.Pool(threads)
     pool.jitter(50)
 
     def refuse(phase, begin, end):
@@ -104,7 +104,7 @@ def test_a_tasks_exception_reaches_the_caller_and_ends_the_job(threads):
 
 def test_pools_end_whatever_their_threads_are_doing():
     for i in range(30):
-        pool = native().Pool(4)
+        pool = native.Pool(4)
         pool.jitter(200)
         pool.hold(i % 5)
         if i % 3:
@@ -114,7 +114,7 @@ def test_pools_end_whatever_their_threads_are_doing():
 
 
 def test_threads_that_were_not_needed_come_back():
-    pool = native().Pool(3)
+    pool = native.Pool(3)
     for held in (1, 2, 1, 3, 2):
         pool.hold(held)
         wait_for_threads(pool, held)
@@ -131,7 +131,7 @@ def forked(pool, queue):
 @pytest.mark.parametrize("held", [0, 1])
 def test_a_forked_child_has_threads_of_its_own(held):
     context = multiprocessing.get_context("fork")
-    pool, queue = native().Pool(3), context.SimpleQueue()
+    pool, queue = native.Pool(3), context.SimpleQueue()
     pool.hold(held)
     play(pool, [(20, 1)] * 4)
     pool.hold(3)
@@ -147,7 +147,7 @@ def test_a_forked_child_has_threads_of_its_own(held):
 
 
 def test_contention_is_told_once():
-    pool = native().Pool(2)
+    pool = native.Pool(2)
     pool.run([(50, 1)] * 3, lambda *_: sum(range(2000)))
     wall, lost = pool.contention()
     assert 0 <= lost <= wall

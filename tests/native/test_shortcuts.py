@@ -63,7 +63,7 @@ def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
     for (name, row), filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.05, 0.8, 3.0)):
         params = SamplingParams(temperature=temperature, **filters)
         want = law_of_row(row, params).ids
-        got = native().survivors(row, temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
+        got = native.survivors(row, temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
         np.testing.assert_array_equal(got, want, err_msg=f"{name} V={vocab} T={temperature} {filters}")
 
 
@@ -102,7 +102,7 @@ second = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + page
 assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(second), page, 0) == 0
 tokens = np.frombuffer(memory, np.int32, count, page - 4 * count)
 tokens[:] = 3 * np.arange(count)
-drawn = {native().draw_among(np.zeros(count, np.float32), tokens, 1e300, 0, 1.0, 0.0, seed, 5) for seed in range(9)}
+drawn = {native.draw_among(np.zeros(count, np.float32), tokens, 1e300, 0, 1.0, 0.0, seed, 5) for seed in range(9)}
 print(len(drawn) > 1 and drawn <= set(tokens.tolist()))
 """
 
@@ -133,7 +133,7 @@ def test_a_far_behind_block_wins_one_draw_in_millions():
     """Of ten million words the largest lifts its token by 15 or more; only then may it beat the leader."""
     vocab, seed = 100_000, 21
     every = np.arange(vocab, dtype=np.int32)
-    rarest = max((int(native().philox(seed, 0, position, every).max()), position) for position in range(100))
+    rarest = max((int(native.philox(seed, 0, position, every).max()), position) for position in range(100))
     position = rarest[1]
     noise = gumbel(words(seed, Stream.GUMBEL, position, np.arange(vocab)))
     token, leader = int(noise.argmax()), 7

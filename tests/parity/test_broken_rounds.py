@@ -1,12 +1,12 @@
 """A round that is broken off loses no other reply a token, and a drafter that returns no draft is named."""
 
 import sys
-from types import MappingProxyType
 
 import numpy as np
 import pytest
 from parity_tools import engine_of, plain_tokens
 
+from paceline.draft.base import Drafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.engine.sequence import Request
 from paceline.engine.step import settle, settle_all, settle_alone, step
@@ -126,17 +126,11 @@ def chain(*tokens, parents=None, guess=None, source=None):
     (lambda last: chain(), "root"),
 ])  # fmt: skip
 def test_what_is_no_draft_is_refused_by_name(make, says):
-    class Careless:
-        sources, spent = ("careless",), MappingProxyType({})
+    class Careless(Drafter):
+        sources = ("careless",)
 
         def propose(self, views, budgets):
             return [make(int(view.tokens[-1])) for view in views]
-
-        def observe(self, view, draft, verified):
-            pass
-
-        def release(self, sequence_id):
-            pass
 
     engine = engine_of(TinyModel(16, reach=None), Careless())
     engine.add(Request(0, [1, 2, 3], PARAMS))

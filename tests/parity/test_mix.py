@@ -8,6 +8,7 @@ from parity_tools import run
 from sweep import sweep
 from views import view_at
 
+from paceline.draft.base import Drafter
 from paceline.draft.grow import values
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
@@ -57,7 +58,7 @@ def test_a_batch_is_as_good_as_each_alone():
         assert said.key() == alone.key()
 
 
-class Slow:
+class Slow(Drafter):
     """Says one thing, and counts how often it is asked."""
 
     sources = ("slow",)
@@ -77,9 +78,6 @@ class Slow:
 
     def observe(self, view, draft, verified):
         self.learnt.append((draft.drafted, draft.tree.follow(verified.tokens)))
-
-    def release(self, sequence_id):
-        pass
 
 
 class Copy(Slow):

@@ -6,15 +6,16 @@ from pairs import loaded, overlapping, permuted, setting_of, singers, target_of
 from parity_tools import run
 from tiny import VOCAB, _Kept, alone, file_of, pool_of, same, tiny
 
-from paceline.config import LLMConfig
+from paceline.config import LLMConfig, make_verifier, verify_name
 from paceline.draft.base import Loaded, Setting
 from paceline.draft.best_of import CANDIDATES
-from paceline.engine.loading import make_drafter, make_verifier
+from paceline.engine.loading import make_drafter
 from paceline.errors import UsageError, VocabMismatch
 from paceline.model.native import NativeModel
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Budget, Draft, SamplingParams, TokenTree, View
 from paceline.verify.best_of import BestOfVerifier
+from paceline.verify.coupled import CoupledVerifier
 
 GREEDY, SAMPLED = SamplingParams(max_tokens=12), SamplingParams(0.8, seed=3, max_tokens=12)
 
@@ -82,7 +83,7 @@ def test_layers_the_target_does_not_have_are_refused(argument):
     ("name", "words"),
     [
         ("ensemble:A", "2 to 3 different models.*`A`"),
-        ("ensemble:", "2 to 3 different models.*``"),
+        ("ensemble:", "2 to 3 different models.*`ensemble:`"),
         ("ensemble:A+A", "different models.*`A[+]A`"),
         ("ensemble:A+B+C+D", "2 to 3"),
         ("branches:A+", "2 to 3"),
@@ -156,10 +157,11 @@ def test_best_of_brings_its_verifier_and_stands_alone():
     def of(**settings):
         return make_verifier(LLMConfig.of(**settings))
 
-    assert of(draft="best_of:x").name == "best_of"
+    assert isinstance(of(draft="best_of:x"), BestOfVerifier)
+    assert verify_name(LLMConfig(draft="best_of:x")) == "best_of"
     assert not of(draft="best_of:x").lossless
     assert of(draft="ngram").lossless
-    assert of(draft="best_of:x", draft_tokens=0).name == "coupled"
+    assert isinstance(of(draft="best_of:x", draft_tokens=0), CoupledVerifier)
     for draft in ("best_of:x,ngram", "ngram, best_of:x"):
         with pytest.raises(UsageError, match="only drafter"):
             of(draft=draft)

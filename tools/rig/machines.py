@@ -2,7 +2,7 @@
 
 Seconds of the target's forward with M rows are `plain` times v(M): the points of `v`, lines between them, the last line
 going on beyond. A forward of the draft with M rows takes `step` times v(M) of a plain one, from eight rows on in
-proportion to them: reading takes v(8) / 8 of a step a token, which is what control/draft_prefill.py assumes. Sections named
+proportion to them: reading takes v(8) / 8 of a step a token, as control/draft_prefill.py assumes. Sections named
 below are those of docs/log.md.
 """
 

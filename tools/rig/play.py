@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.choices import CONTROLLERS
 from paceline.control.base import Controller
 from paceline.control.cost import CostTable
 from paceline.control.optimal import OptimalController
@@ -22,7 +23,6 @@ from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.calibrate import ROWS
 from paceline.engine.engine import Engine
-from paceline.engine.loading import CONTROLLERS
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.testing import ByteTokenizer
@@ -51,9 +51,9 @@ def control_of(name: str) -> Control:
     if base == "optimal" and not length:
         return optimal
     if base not in CONTROLLERS or base == "entropy" or (length and not (base == "fixed" and length.isdecimal())):
-        known = ", ".join(["optimal", *(each for each in CONTROLLERS if each != "entropy"), "fixed:K"])
+        known = ", ".join(["optimal", *(each for each in CONTROLLERS if each not in ("optimal", "entropy")), "fixed:K"])
         raise UsageError(f"a control must be one of {known}, got `{name}`")
-    return lambda machine, drafter: CONTROLLERS[base](int(length or MOST))
+    return lambda machine, drafter: CONTROLLERS[base].make(int(length or MOST))
 
 
 def optimal(machine: Machine, drafter: Drafter) -> Controller:

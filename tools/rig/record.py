@@ -84,7 +84,7 @@ def likeliest(model: Model, tokens: Array, start: int) -> Array:
         part = tokens[at : at + CHUNK].tolist()
         logits = extend(model, cache, [sequence], [part], wanted=len(part))
         rows = np.arange(len(part), dtype=np.int32)
-        found.append(np.array(native().top(np.asarray(logits), rows, LIKELY, None)))
+        found.append(np.array(native.top(np.asarray(logits), rows, LIKELY, None)))
     cache.release(sequence)
     return np.concatenate(found)
 

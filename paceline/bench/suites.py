@@ -1,15 +1,13 @@
-"""`python -m paceline.bench [SUITE…]`: tables, then one line of JSON with everything."""
+"""What this machine's kernels reach, suite by suite: tables, then one line of JSON with everything."""
 
 from __future__ import annotations
 
-import argparse
+import difflib
 import gc
 import json
-import shlex
-import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,44 +46,54 @@ class Subject:
     quick: bool
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m paceline.bench",
-        description="Measure this machine. Without --model: the default model quickly, then the Qwen pair if here.",
-    )
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"any of {', '.join(SUITES)}; all unless named")
-    parser.add_argument("--model", metavar="SRC", help="what to measure")
-    parser.add_argument("--draft", metavar="SRC", default="off", help="a model that drafts for it")
-    parser.add_argument("--draft-tokens", metavar="K,…", type=_numbers, help="lengths to draft (2,4,6,8)")
-    parser.add_argument("--context", metavar="N,…", type=_numbers, help="tokens before a forward (64)")
-    parser.add_argument("--threads", metavar="N", type=int, help="one per usable core unless told")
-    parser.add_argument(
-        "--repeats", metavar="N", type=int, help="forwards of each width (20, quick 5); replies a third"
-    )
-    parser.add_argument("--quick", action="store_true", help="few repeats, two prompts")
-    parser.add_argument("--no-peer", action="store_true", help="leave llama.cpp out")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="write the JSON to a file as well")
-    options = parser.parse_args(arguments)
-    unknown = [suite for suite in options.suites if suite not in SUITES]
-    if unknown:
-        parser.error(f"no suite is called `{unknown[0]}`; there are {', '.join(SUITES)}")
-    if options.repeats is not None and options.repeats < 1:
-        parser.error(f"--repeats must be at least 1, got `{options.repeats}`")
-    if options.out and not options.out.parent.is_dir():
-        parser.error(f"--out names a file in `{options.out.parent}`, which is no folder")
-    return options
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to measure and how often; `None` leaves it to the model, see `plan_of`.
+
+    Raises:
+        UsageError: a suite has no such name, a number is too small, or the file would lie in no folder.
+    """
+
+    suites: tuple[str, ...] = ()
+    model: str | None = None
+    draft: str = "off"
+    draft_tokens: tuple[int, ...] | None = None
+    contexts: tuple[int, ...] = (64,)
+    repeats: int | None = None
+    quick: bool = False
+    has_peer: bool = True
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if unknown := [suite for suite in self.suites if suite not in SUITES]:
+            near = difflib.get_close_matches(unknown[0], SUITES, 1)
+            raise UsageError(
+                f"a suite must be one of {', '.join(SUITES)}, got `{unknown[0]}`",
+                hint=f"did you mean `{near[0]}`?" if near else "leave it out for all",
+            )
+        if self.repeats is not None and self.repeats < 1:
+            raise UsageError(f"--repeats must be at least 1, got `{self.repeats}`", hint="leave it out for 20")
+        if self.out and not self.out.parent.is_dir():
+            raise UsageError(
+                f"--out must name a file in a folder, got `{self.out}`: `{self.out.parent}` is none",
+                hint="make the folder, or name another",
+            )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and report; returns 1 if any reply differed from plain decoding or a model could not be loaded."""
-    options = parse(arguments)
+def bench_suites(asked: Asked, *, threads: int | None = None, command: str = "") -> int:
+    """Measure and report; return 130 if it was interrupted, 1 if any reply differed from plain decoding, else 0.
+
+    Tables go to stdout, and one line of JSON with everything, also when it ends early.
+
+    Raises:
+        PacelineError: a model cannot be loaded; what was measured before is printed.
+    """
     # In a file or a pipe tables keep their full width.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     started = time.perf_counter()
     found: Json = {
         "paceline_bench": 1,
-        "command": shlex.join(sys.argv[1:] if arguments is None else list(arguments)),
+        "command": command,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {},
         "interrupted": False,
@@ -93,42 +101,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "notes": [],
         "runs": [],
     }
-    code = 0
     try:
         found["machine"] = machine.describe()
         show.show_machine(console, found["machine"])
-        for subject in subjects(options, found["notes"]):
+        for subject in subjects(asked, found["notes"]):
             run: Json = {}
             found["runs"].append(run)
-            measure(subject, options, run, console)
+            measure(subject, asked, threads, run, console)
         for note in found["notes"]:
             console.print(note)
     except KeyboardInterrupt:
-        found["interrupted"], code = True, INTERRUPTED
+        found["interrupted"] = True
     except PacelineError as error:
-        found["error"], code = str(error), 2 if isinstance(error, UsageError) else 1
-        sys.stderr.write(f"error: {error}\n")
-        if error.hint:
-            sys.stderr.write(f"\nhint: {error.hint}\n")
-    found["mismatches"] = sum(
-        len(run.get("suites", {}).get("speculate", {}).get("mismatches", [])) for run in found["runs"]
-    )
-    found["seconds"] = round(time.perf_counter() - started, 1)
-    line = json.dumps(found)
-    if options.out:
-        options.out.write_text(line + "\n")
-    print(line, flush=True)
-    return code or int(found["mismatches"] > 0)
+        found["error"] = str(error)
+        raise
+    finally:
+        found["mismatches"] = sum(
+            len(run.get("suites", {}).get("speculate", {}).get("mismatches", [])) for run in found["runs"]
+        )
+        found["seconds"] = round(time.perf_counter() - started, 1)
+        line = json.dumps(found)
+        if asked.out:
+            asked.out.write_text(line + "\n")
+        print(line, flush=True)
+    return INTERRUPTED if found["interrupted"] else int(found["mismatches"] > 0)
 
 
-def subjects(options: argparse.Namespace, notes: list[str]) -> list[Subject]:
+def subjects(asked: Asked, notes: list[str]) -> list[Subject]:
     """Return what to measure; what is left out is said in the notes."""
-    if options.model:
-        return [Subject(options.model, options.draft, options.quick)]
-    chosen = [Subject(DEFAULT_MODEL, options.draft, True)]
+    if asked.model:
+        return [Subject(asked.model, asked.draft, asked.quick)]
+    chosen = [Subject(DEFAULT_MODEL, asked.draft, True)]
     here = {record.name for record in known_models() if record.path}
     missing = [name for name in PAIR if name not in here]
-    if options.quick:
+    if asked.quick:
         notes.append(f"--quick leaves out {PAIR[0]} with {PAIR[1]}")
     elif missing:
         notes.append(
@@ -139,17 +145,17 @@ def subjects(options: argparse.Namespace, notes: list[str]) -> list[Subject]:
     return chosen
 
 
-def plan_of(options: argparse.Namespace, quick: bool) -> Plan:
+def plan_of(asked: Asked, quick: bool) -> Plan:
     """Return how much to measure."""
-    suites = tuple(suite for suite in SUITES if not options.suites or suite in options.suites)
-    contexts = options.context or (64,)
+    suites = tuple(suite for suite in SUITES if not asked.suites or suite in asked.suites)
+    contexts = asked.contexts
     if not quick:
-        return Plan(suites, options.repeats or 20, contexts, draft_tokens=options.draft_tokens or (2, 4, 6, 8))
+        return Plan(suites, asked.repeats or 20, contexts, draft_tokens=asked.draft_tokens or (2, 4, 6, 8))
     return Plan(
         suites,
-        options.repeats or 5,
+        asked.repeats or 5,
         contexts,
-        draft_tokens=options.draft_tokens or (4,),
+        draft_tokens=asked.draft_tokens or (4,),
         decode_tokens=64,
         reply_tokens=64,
         suite_seconds=10.0,
@@ -157,14 +163,14 @@ def plan_of(options: argparse.Namespace, quick: bool) -> Plan:
     )
 
 
-def measure(subject: Subject, options: argparse.Namespace, run: Json, console: Console) -> None:
+def measure(subject: Subject, asked: Asked, threads: int | None, run: Json, console: Console) -> None:
     """Measure one model; `run` is filled as results come in, so that an interrupted run keeps them."""
-    plan, progress = plan_of(options, subject.quick), Progress()
+    plan, progress = plan_of(asked, subject.quick), Progress()
     progress.show("loading", subject.model)
-    llm = LLM(subject.model, draft="off", threads=options.threads)
+    llm = LLM(subject.model, draft="off", threads=threads)
     model = llm.engine.parts.model
-    pool = new_pool(options.threads)
-    session = Session(llm, pool, native().ReadProbe(pool, model.weight_bytes), plan, subject.draft)  # type: ignore[attr-defined]
+    pool = new_pool(threads)
+    session = Session(llm, pool, native.ReadProbe(pool, model.weight_bytes), plan, subject.draft)  # type: ignore[attr-defined]
     run.update(
         model=subject.model,
         file=resolve(subject.model).name,
@@ -184,7 +190,7 @@ def measure(subject: Subject, options: argparse.Namespace, run: Json, console: C
         f"{pool.threads} threads"
     )
     try:
-        if options.no_peer:
+        if not asked.has_peer:
             run["peer"] = {"missing": "left out by --no-peer"}
             console.print("without llama.cpp: --no-peer")
         else:
@@ -270,15 +276,3 @@ def values(suites: Json, draft: str) -> list[tuple[str, float]]:
     found["outside_ms"] = max([*outside, *([plain] if plain is not None else [])], default=None)
     found["speedup_model"] = speculate.best_speedup(speculated, draft)
     return [(name, value) for name, value in found.items() if value is not None]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
-    if not all(1 <= number <= 1 << 20 for number in numbers):
-        raise ValueError(text)
-    return numbers
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit keeps what was measured, like Ctrl-C
-    sys.exit(main())
