@@ -43,7 +43,6 @@ class Source:
         self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
         self.step_seconds = step_seconds or 0.0
         self.has_run = not step_seconds  # its seconds were seen, not just calibrated
-        self._ran = False
         self.recalled = 0.0  # guesses that earlier runs are worth
         self.tried = 0
         self.unheard = 0  # rounds since a guess of it was put to the test
@@ -111,13 +110,9 @@ class Source:
         self.gain += (net / tokens - self.gain) / GAINED
 
     def pass_round(self, spent: Spent | None) -> None:
-        """Let a round pass, and learn what a step takes; `None` if it did not run.
-
-        After a pause only good news is believed, for then it reads as well.
-        """
+        """Let a round pass, and learn what a step takes; `None` if it did not run."""
         self.gate.grant()
         self.unheard += 1
-        ran_before, self._ran = self._ran, spent is not None
         self._own = {sequence: (FADE * right, FADE * tested) for sequence, (right, tested) in self._own.items()}
         if spent is None or spent.read or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
             return
@@ -125,7 +120,7 @@ class Source:
         seconds = spent.seconds / spent.steps
         if not self._is_warm:
             self._is_warm = True
-        elif not self._steps or ran_before or seconds < self.step_seconds:
+        else:
             self._steps.append(seconds)
             self.step_seconds = lower_median(self._steps)
 

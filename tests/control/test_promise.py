@@ -147,11 +147,11 @@ class Open(Guard):
 
 @pytest.mark.parametrize("sequences", [1, 8])
 def test_the_promise_catches_a_guard_that_is_wrong(sequences):
-    """Tables that promise rows for nothing, and much to try: without a purse each of them costs a few long rounds."""
+    """Tables that promise rows for nothing, and seconds that no part reports: without a purse each costs long rounds."""
 
     def worst(guard):
         return max(
-            replies(kind, TRUTHS["dear"], wrong, steps=0.02, sequences=sequences, count=1, guard=guard)[0]
+            replies(kind, TRUTHS["flat"], wrong, steps=0.02, sequences=sequences, count=1, guard=guard, hidden=1.0)[0]
             for kind in ("liar", "copy", "mix")
             for name, wrong in tables()
             if name.startswith(("all 0.02", "all but one row 0.02", "above eight 0.02", "only rows"))
