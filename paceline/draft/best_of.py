@@ -34,7 +34,7 @@ class BestOfDrafter(Drafter):
         drafts = []
         for view, budget in zip(views, budgets, strict=True):
             own = [next(made) for _ in _each(budget)]
-            drafts.append(merge(own, [0] * len(own))[0] if own else empty_draft(view))
+            drafts.append(merge(own, [0] * len(own)) if own else empty_draft(view))
         return drafts
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:

@@ -43,7 +43,7 @@ class BranchesDrafter(Drafter):
         drafts = []
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             self._drafts[view.id] = [own[i] for own in each]
-            union, _ = merge(self._drafts[view.id], self._offsets)
+            union = merge(self._drafts[view.id], self._offsets)
             drafts.append(prune(union, budget))
         return drafts
 

@@ -98,8 +98,8 @@ def subtree(draft: Draft, nodes: Sequence[int]) -> Draft:
     return Draft(tree, draft.guess[kept], draft.source[kept], laws, drawn)
 
 
-def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, npt.NDArray[np.bool_]]:
-    """Lay trees with one root over each other; return the union and, bool [N], which nodes several drafts guessed.
+def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
+    """Lay trees with one root over each other; return the union.
 
     Equal paths become one, credited to who believed in it most. Drawn nodes stay apart: to merge them would change the
     law they were drawn from.
@@ -108,7 +108,7 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, 
         first_source: what to add to each draft's sources, to tell them apart in the union.
     """
     tokens, parents, guess, source = [int(drafts[0].tree.tokens[0])], [-1], [1.0], [0]
-    drawn, agreed, laws = [False], [False], dict[int, Probabilities]()
+    drawn, laws = [False], dict[int, Probabilities]()
     place: dict[tuple[int, int], int] = {}
     for draft, offset in zip(drafts, first_source, strict=True):
         at = [0] * len(draft.tree)
@@ -124,17 +124,14 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> tuple[Draft, 
                 guess.append(believed)
                 source.append(who)
                 drawn.append(is_drawn)
-                agreed.append(False)
                 if not is_drawn:
                     place[parent, token] = known
-            else:
-                agreed[known] = True
-                if believed > guess[known]:
-                    guess[known], source[known] = believed, who
+            elif believed > guess[known]:
+                guess[known], source[known] = believed, who
             at[node] = known
         for node, law in draft.laws.items():
             assert at[node] not in laws, "one node's children were drawn from two laws"
             laws[at[node]] = law
     tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
     flags = np.array(drawn) if any(drawn) else None
-    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), laws, flags), np.array(agreed)
+    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), laws, flags)

@@ -8,32 +8,20 @@ budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.0497
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft, experience_of, forget_texts, named, unread_by, weighing
 from paceline.draft.check import check
-from paceline.draft.grow import merge, prune, rivals
-from paceline.draft.prospects import best_pace, pays, prospects
+from paceline.draft.grow import merge, prune, rivals, values
 from paceline.errors import UsageError
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
 DEEPEST = 16  # guesses from here on are counted as one
 FADE = 0.98  # of what a depth taught with each guess: one given up is tried again some day
-BINS = 10  # of the belief of who believed most in a node that several guessed
-
-
-@dataclass(slots=True)
-class _Proposed:
-    """What each member proposed for a sequence this round, and the union before it was pruned."""
-
-    drafts: dict[int, Draft] = field(default_factory=dict)
-    union: Draft | None = None
-    agreed: dict[int, int] = field(default_factory=dict)  # node of the union: bin of the strongest belief
 
 
 class MixDrafter(Drafter):
@@ -52,35 +40,34 @@ class MixDrafter(Drafter):
         self.weighs = weighing(*members)
         self.spent: dict[str, Spent] = {}
         self._first = np.cumsum([0, *(len(member.sources) for member in members)]).tolist()
-        self._proposed: dict[int, _Proposed] = {}
+        self._proposed: dict[int, dict[int, Draft]] = {}  # this round's, by sequence and member
         # What a member that takes time is expected to be worth before it is asked, by depth.
         self._expected = [Acceptance(np.full(DEEPEST, 0.7)) for _ in members]
-        self._agreement = Acceptance(0.5 + 0.5 * (np.arange(BINS) + 0.5) / BINS, weight=8.0)
         own = {" ".join(member.sources): record for member, record in zip(members, self._expected, strict=True)}
-        self.experience = {**named("mix", {"agreement": self._agreement, **own}), **experience_of(*members)}
+        self.experience = {**named("mix", own), **experience_of(*members)}
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Guess a tree for each sequence; see `Drafter.propose`."""
         self.spent, self._proposed = {}, {}
         if not any(budget.depth for budget in budgets):
             return [empty_draft(view) for view in views]
-        self._proposed = {view.id: _Proposed() for view in views}
+        self._proposed = {view.id: {} for view in views}
         active = [i for i, budget in enumerate(budgets) if min(budget.nodes, budget.depth) > 0]
         budgets = list(budgets)
         slow = [m for m, member in enumerate(self.members) if _takes_time(member, budgets)]
         for m in (m for m in range(len(self.members)) if m not in slow):
-            asked = {i for i in active if math.isfinite(_price(self.members[m], budgets[i]))}
-            if asked:
-                self._ask(m, views, budgets, asked)
-        likely = {i: self._likely(slow, views[i], budgets[i]) for i in active}
+            self._ask(m, views, budgets, {i for i in active if math.isfinite(_price(self.members[m], budgets[i]))})
+        wanted: dict[int, set[int]] = {m: set() for m in slow}
         for i in active:
-            budgets[i] = self._fair(views[i], budgets[i], likely[i])
-        for place, m in enumerate(slow, start=1):
-            asked = {i for i in active if m in likely[i] and self._pays(m, likely[i][m], budgets[i])}
-            if asked:
-                self._ask(m, views, budgets, asked)
-            for i in asked:  # who is next adds to what this one said
-                likely[i] = self._likely(slow[place:], views[i], budgets[i])
+            copies = self._copies(views[i])
+            chains = {m: self._chain(m, budgets[i]) for m in slow if math.isfinite(_price(self.members[m], budgets[i]))}
+            budgets[i] = _fair(budgets[i], copies, [(chains[m], _price(self.members[m], budgets[i])) for m in chains])
+            for m, chain in chains.items():
+                step = _price(self.members[m], budgets[i])
+                if budgets[i].price is None or _gain(chain, step, budgets[i]) > _gain(copies, 0.0, budgets[i]):
+                    wanted[m].add(i)
+        for m, asked in wanted.items():
+            self._ask(m, views, budgets, asked)
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
@@ -89,19 +76,13 @@ class MixDrafter(Drafter):
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Let every member learn from what it said, kept or not, and read on."""
-        proposed = self._proposed.pop(view.id, None) or _Proposed()
+        proposed = self._proposed.pop(view.id, {})
         nothing = empty_draft(view) if draft.drafted else draft
         for m, member in enumerate(self.members):
-            own = proposed.drafts.get(m)
+            own = proposed.get(m)
             member.observe(view, own or nothing, verified)
             if own is not None and own.drafted:
                 self._learn(m, own, verified)
-        if proposed.union is not None:
-            path = proposed.union.tree.follow(verified.tokens)
-            tested = [c for node in [0, *path] for c in proposed.union.tree.children(node)]
-            for node in tested if len(path) < len(verified.tokens) else path:
-                if node in proposed.agreed:
-                    self._agreement.observe(proposed.agreed[node], kept=node in path)
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -115,6 +96,8 @@ class MixDrafter(Drafter):
 
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
         """Let one member propose for the sequences it is asked for; the others it only hears of."""
+        if not asked:
+            return
         member = self.members[m]
         takes_time = _takes_time(member, budgets)
         # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
@@ -130,44 +113,23 @@ class MixDrafter(Drafter):
         check(drafts, views, None, member.sources)
         for i, draft in enumerate(drafts):
             if draft.drafted:
-                self._proposed[views[i].id].drafts[m] = draft
+                self._proposed[views[i].id][m] = draft
         self.spent.update(member.spent)
 
-    def _likely(self, slow: Seq[int], view: View, budget: Budget) -> dict[int, Probabilities]:
-        """Return the prospects of asking each member that takes time and is of use; see `prospects`."""
-        drafts, most = list(self._proposed[view.id].drafts.values()), min(budget.nodes, budget.depth)
-        wanted = [m for m in slow if math.isfinite(_price(self.members[m], budget))]
-        return {m: prospects(drafts, self._expected[m].rates(hope=1.0)[:most], budget.nodes) for m in wanted}
+    def _copies(self, view: View) -> Probabilities:
+        """Return float64 [n]: how likely each of the guesses at hand is accepted, best first."""
+        found = [value for draft in self._proposed[view.id].values() for value in values(draft)[1:].tolist()]
+        return np.array(sorted(found, reverse=True), np.float64)
 
-    def _fair(self, view: View, budget: Budget, likely: Mapping[int, Probabilities]) -> Budget:
-        """Set prices, which are those of the long run, by what this round can earn.
-
-        Where no choice earns them, drafting nothing would seem best merely because it is over soonest: they fall. Where
-        a copy earns more they rise to that, for what it is not asked for now it brings as cheaply in the next round.
-        """
-        if budget.price is None or not budget.plain:
-            return budget
-        drafts = list(self._proposed[view.id].drafts.values())
-        copied = best_pace(prospects(drafts, np.zeros(0), budget.nodes), 0.0, budget)
-        paces = [best_pace(table, _price(self.members[m], budget), budget) for m, table in likely.items()]
-        best = max(copied, *paces) if paces else copied
-        return budget if copied <= 1 <= best else budget.scaled(max(copied, min(best, 1.0)))
-
-    def _pays(self, m: int, table: Probabilities, budget: Budget) -> bool:
-        """Whether a member that takes time is likely to add more than its steps cost."""
-        return budget.price is None or pays(table, _price(self.members[m], budget), budget)
+    def _chain(self, m: int, budget: Budget) -> Probabilities:
+        """Return float64 [n]: how likely the guesses of a member that takes time usually are, with some hope."""
+        return np.cumprod(self._expected[m].rates(hope=1.0)[: budget.depth], dtype=np.float64)
 
     def _union(self, view: View, budget: Budget) -> Draft:
         proposed = self._proposed[view.id]
-        if not proposed.drafts:
+        if not proposed:
             return empty_draft(view)
-        union, agreed = merge(list(proposed.drafts.values()), [self._first[m] for m in proposed.drafts])
-        rates = self._agreement.rates()
-        for node in np.flatnonzero(agreed):
-            bin_ = min(int(union.guess[node] * BINS), BINS - 1)
-            proposed.agreed[int(node)] = bin_
-            union.guess[node] = max(float(union.guess[node]), rates[bin_])
-        proposed.union = union
+        union = merge(list(proposed.values()), [self._first[m] for m in proposed])
         return prune(replace(union, guess=rivals(union)), budget)
 
     def _learn(self, m: int, own: Draft, verified: Verified) -> None:
@@ -175,6 +137,47 @@ class MixDrafter(Drafter):
         path = own.tree.follow(verified.tokens)
         for depth in range(min(len(path) + 1, len(verified.tokens), max(own.tree.depths()))):
             self._expected[m].observe(min(depth, DEEPEST - 1), kept=depth < len(path))
+
+
+def best_pace(survival: Probabilities, step: float, budget: Budget) -> float:
+    """Return the most tokens that any number of guesses promises for each one that its time is worth.
+
+    Args:
+        survival: float64 [n], how likely each is accepted, best first.
+        step: what each costs besides its row, in tokens like the budget's prices.
+    """
+    brought, cost = _choices(survival, step, budget)
+    return float(((1 + brought) / (budget.plain + cost)).max())
+
+
+def _gain(survival: Probabilities, step: float, budget: Budget) -> float:
+    """Return the most tokens beyond their price that any number of guesses promises."""
+    brought, cost = _choices(survival, step, budget)
+    return float((brought - cost).max())
+
+
+def _choices(survival: Probabilities, step: float, budget: Budget) -> tuple[Probabilities, Probabilities]:
+    """Return what 0, 1, … guesses bring and what they cost, in tokens, both float64."""
+    assert budget.price is not None
+    brought = np.concatenate([[0.0], np.cumsum(survival[: len(budget.price) - 1])])
+    return brought, np.asarray(budget.price[: len(brought)] + step * np.arange(len(brought)))
+
+
+def _fair(budget: Budget, copies: Probabilities, chains: Seq[tuple[Probabilities, float]]) -> Budget:
+    """Set prices, which are those of the long run, by what this round can earn.
+
+    Where no choice earns them, drafting nothing would seem best merely because it is over soonest: they fall. Where a
+    copy earns more they rise to that, for what it is not asked for now it brings as cheaply in the next round.
+
+    Args:
+        copies: see `MixDrafter._copies`.
+        chains: of each member that takes time, and the price of its steps.
+    """
+    if budget.price is None or not budget.plain:
+        return budget
+    copied = best_pace(copies, 0.0, budget)
+    best = max([copied, *(best_pace(chain, step, budget) for chain, step in chains)])
+    return budget if copied <= 1 <= best else budget.scaled(max(copied, min(best, 1.0)))
 
 
 def _price(member: Drafter, budget: Budget) -> float:

@@ -147,7 +147,7 @@ class Open(Guard):
 
 @pytest.mark.parametrize("sequences", [1, 8])
 def test_the_promise_catches_a_guard_that_is_wrong(sequences):
-    """Tables that promise rows for nothing, and seconds that no part reports: without a purse each costs long rounds."""
+    """Rows promised for nothing, and seconds that no part reports: without a purse each costs long rounds."""
 
     def worst(guard):
         return max(

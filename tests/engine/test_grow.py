@@ -62,7 +62,7 @@ def paths(draft):
 @pytest.mark.parametrize("seed", range(8))
 def test_a_union_has_each_path_once_under_the_likelier_source(seed):
     drafts = [random_draft(seed), random_draft(seed + 100, source=1)]
-    union, agreed = merge(drafts, [0, 2])
+    union = merge(drafts, [0, 2])
     assert set(paths(union)) == set().union(*(paths(draft) for draft in drafts))
     assert len(paths(union)) == len(union.tree)
     for path, node in list(paths(union).items()):
@@ -77,7 +77,6 @@ def test_a_union_has_each_path_once_under_the_likelier_source(seed):
         strongest = max(believed for believed, _ in beliefs)
         assert union.guess[node] == np.float32(strongest)
         assert int(union.source[node]) in [source for believed, source in beliefs if believed == strongest]
-        assert bool(agreed[node]) == (len(beliefs) > 1)
 
 
 def test_drawn_nodes_stay_apart_and_stay():
@@ -88,7 +87,7 @@ def test_drawn_nodes_stay_apart_and_stay():
         tree, np.full(4, 0.01, np.float32), np.zeros(4, np.int8), {0: law, 1: law}, np.array([0, 1, 1, 0]) > 0
     )
     copied = Draft(TokenTree.chain([0, 1, 2]), np.full(3, 0.9, np.float32), np.zeros(3, np.int8))
-    union, _ = merge([copied, drawn], [0, 1])
+    union = merge([copied, drawn], [0, 1])
     assert union.drafted == 5
     assert union.drawn.tolist() == [False, False, False, True, True, False]
     assert set(union.laws) == {0, 3}

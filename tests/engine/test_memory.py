@@ -108,8 +108,8 @@ def test_every_source_of_a_mix_has_its_own_name():
     draft = ModelDrafter(TinyModel(16), context=64, name="small")
     mix = MixDrafter([SuffixDrafter(), RecycleDrafter(16), draft, NoDrafter()])
     names = set(experience_of(mix))
-    assert {"suffix", "recycle", "small: kept", "small: ahead", "small: beside", "mix: agreement"} <= names
-    assert len(names) == 8 + 5, names
+    assert {"suffix", "recycle", "small: kept", "small: ahead", "small: beside"} <= names
+    assert len(names) == 8 + 4, names
     assert experience_of(NoDrafter()) == {}
 
 

@@ -9,7 +9,6 @@ from sweep import sweep
 from views import view_at
 
 from paceline.draft.base import Drafter
-from paceline.draft.grow import values
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
@@ -153,17 +152,6 @@ def test_members_learn_from_their_pruned_guesses_too():
     mix.observe(view_at(5), draft, Verified(draft.tree, (1,), np.array([1, 5], np.int32), np.zeros((4, 10))))
     assert one.learnt == [(3, [1])]
     assert two.learnt == [(3, [1, 2])]
-
-
-def test_agreement_is_learnt():
-    """Both say 1 first and it is always right; each alone believes in it half."""
-    mix = MixDrafter([Copy([1, 2], 0.5), Copy([1, 3], 0.5, "other")])
-    for _ in range(60):
-        (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
-        mix.observe(view_at(5), draft, Verified(draft.tree, (1,), np.array([1, 7], np.int32), np.zeros((4, 10))))
-    (draft,) = mix.propose([view_at(5)], [Budget(8, 8)])
-    assert draft.guess[1] > 0.9
-    assert values(draft)[1] > values(draft)[2:].max()
 
 
 def test_a_sequence_not_using_a_source_leaves_it_to_others():

@@ -78,10 +78,8 @@ def _devices() -> Iterator[Change]:
         ("a source's past counts in full when its gate closes", "control.source:DOUBTED", 10.0**9),
         ("limits of depth by averages on", "rig.play:weighing", lambda *drafters: frozenset()),
         ("a text's odds (tilt) off", "control.acceptance:Tilt.moved", lambda self, rates: rates),
-        ("fair prices in a mix off", "draft.mix:MixDrafter._fair", lambda self, view, budget, likely: budget),
+        ("fair prices in a mix off", "draft.mix:_fair", lambda budget, copies, chains: budget),
         ("rivals off", "draft.mix:rivals", lambda draft: draft.guess),
-        ("prospects off: a model is always asked", "draft.mix:MixDrafter._pays", lambda self, m, table, budget: True),
-        ("agreement off", "draft.mix:merge", _unagreed),
         ("runners-up off", "draft.steps:RANKS", 0),
         ("first guesses speak for others off", "draft.chain:_moved", lambda rates, usual, now: list(rates)),
         ("suffix's prior flat", "draft.suffix:OF_LENGTH", (0.68,) * 8),
@@ -90,13 +88,6 @@ def _devices() -> Iterator[Change]:
         yield Change(name, ((where, value),))
     for left_out in AUTO.split(","):
         yield Change(f"without {left_out}", draft=",".join(name for name in AUTO.split(",") if name != left_out))
-
-
-def _unagreed(drafts: Any, first_source: Any) -> Any:
-    from paceline.draft.grow import merge
-
-    union, agreed = merge(drafts, first_source)
-    return union, agreed & False
 
 
 NOTHING = Change("nothing (luck alone)")
