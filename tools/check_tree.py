@@ -35,6 +35,9 @@ FORBIDDEN = {
     "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
     "model": ("sample", "verify", "control"),
 }
+# A backend is known by what it declares (model/base.py), not by its class.
+BACKENDS = ("model.native",)
+BACKEND_HOME = "model/"
 TORCH_HOMES = ("model/transformers.py", "bench/peer_transformers.py", "train/")
 TORCH = ("torch", "transformers")
 
@@ -71,6 +74,8 @@ def complaints(path: Path, source: str) -> list[str]:
         if top != "paceline" or not rest or rest[0] not in LEVELS:
             continue  # the standard library, a dependency, or a public name of the package
         target = rest[0]
+        if ".".join(rest[:2]) in BACKENDS and not path.as_posix().startswith(BACKEND_HOME):
+            found.append(f"{where}: backends are chosen in {BACKEND_HOME}backend.py; ask for their capabilities")
         if LEVELS[target] > LEVELS[own]:
             found.append(f"{where}: `{own}` (level {LEVELS[own]}) imports `{target}` (level {LEVELS[target]})")
         elif target in FORBIDDEN.get(own, ()):

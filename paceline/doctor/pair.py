@@ -9,6 +9,7 @@ from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
 from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.files import open_model
 from paceline.model.sources import companion, resolve
@@ -66,6 +67,8 @@ def read_draft(source: str) -> Loaded:
 
 class Outline:
     """A model that has a shape and nothing else."""
+
+    capabilities = Capabilities()
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

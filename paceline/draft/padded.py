@@ -20,6 +20,7 @@ class PaddedModel:
 
     def __init__(self, model: Model, *, vocab: int, shared: int) -> None:
         self.spec = replace(model.spec, vocab=vocab)
+        self.capabilities = replace(model.capabilities, native_loop=False)
         self._model, self._shared = model, min(shared, vocab, model.spec.vocab)
 
     def new_cache(self, tokens: int) -> PagedCache:

@@ -34,8 +34,8 @@ from paceline.engine.calibrate import Calibration, Instruments, calibrated, iden
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa
+from paceline.model import backend
 from paceline.model.files import ModelFile, open_model
-from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
 from paceline.tokenizer import Tokenizer
 from paceline.verify.base import Verifier
@@ -102,7 +102,7 @@ def load(source: str, pool: Any, *, quant: str, context: int | None, progress: b
             )
         with reading(path.name, file.nbytes, progress) as report:
             padding = padding_of(tokenizer, file.spec.vocab)
-            model = NativeModel(file, pool, quant=quant, progress=report, padding=padding)
+            model = backend.load(file, pool, quant=quant, progress=report, padding=padding)
     finally:
         file.close()
     return Loaded(source, model, tokenizer, context or min(file.spec.context, DEFAULT_CONTEXT), identity(path))

@@ -21,6 +21,7 @@ class NarrowedModel:
     def __init__(self, model: Model, vocab: int) -> None:
         assert vocab <= model.spec.vocab, (vocab, model.spec.vocab)
         self.spec = replace(model.spec, vocab=vocab)
+        self.capabilities = replace(model.capabilities, native_loop=False)
         self._model = model
 
     def new_cache(self, tokens: int) -> PagedCache:

@@ -17,6 +17,7 @@ from paceline.kernels.native import choose_isa, native
 from paceline.kernels.ops import PAGE, Linear
 from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import Tensor
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
@@ -37,6 +38,8 @@ class NativeModel:
         padding: ids, ascending, that no token has though the output matrix has rows for them: they get no logit, those
             behind the last token are no ids of this model.
     """
+
+    capabilities = Capabilities(row_independent=True, trees=True, taps=True, native_loop=True)
 
     def __init__(
         self,
