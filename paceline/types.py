@@ -142,13 +142,15 @@ class Verified:
     """What became of the tree that was verified: the nodes accepted, and what was committed.
 
     `tokens` int32 [k]: the accepted ones and the target's own last, fewer if a stop cut them. `logits` float32 [N, V]
-    after each node, the model's own memory: read them before the next forward.
+    after each node, the model's own memory: read them before the next forward. `taps` float32 [N, D] by layer: the
+    hidden states of each node that the layer put out, where the drafter asks for them; the model's own memory too.
     """
 
     tree: TokenTree
     nodes: tuple[int, ...]
     tokens: Ints
     logits: Floats
+    taps: Mapping[int, Floats] = field(default_factory=dict)
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,11 @@ from paceline.verify.base import Verifier
 
 
 class Engine:
-    """Runs requests of one target model; not for two threads at once."""
+    """Runs requests of one target model; not for two threads at once.
+
+    Raises:
+        UsageError: drafter or verifier want what the model's backend cannot do.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Engine:
         self.tokenizer, self.context = tokenizer, context
         if tokenizer.vocab_size < model.spec.vocab:
             model = NarrowedModel(model, tokenizer.vocab_size)
+        suit(model, drafter, verifier)
         self.cache: PagedCache = model.new_cache((context + SLACK) * slots)
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
 
@@ -114,3 +119,22 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         return self.parts.scheduler.is_idle
+
+
+def suit(model: Model, drafter: Drafter, verifier: Verifier) -> None:
+    """Refuse what a model's backend cannot do.
+
+    Raises:
+        UsageError: the drafter taps layers, or the verifier draws trees, and the model has none.
+    """
+    layers = model.spec.layers if model.capabilities.taps else 0
+    if wrong := [layer for layer in drafter.taps if not 0 <= layer < layers]:
+        which = f"layers from 0 to {layers - 1}" if layers else "no layer of this model"
+        raise UsageError(
+            f"drafter `{','.join(drafter.sources)}` may tap {which}, got `{wrong[0]}`",
+            hint="--draft auto needs no taps",
+        )
+    if verifier.draws in ("tree", "greedy_tree") and not model.capabilities.trees:
+        raise UsageError(
+            f"verifier `{verifier.name}` draws trees, and this model reads chains only", hint="--verify coupled"
+        )

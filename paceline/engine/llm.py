@@ -118,7 +118,7 @@ class LLM:
             verifier.name,
             self.config.control,
             lossless=verifier.lossless,
-            reproducible=verifier.reproducible,
+            reproducible=verifier.reproducible and self.target.model.capabilities.row_independent,
         )
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
