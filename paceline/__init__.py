@@ -91,6 +91,8 @@ def load(model: str | None = None, **settings: Any) -> LLM:
                 A draft model may also be "q4s", the smallest, which leaves alone what has four bits already.
             draft_head: how many tokens, the most frequent, a draft model may guess; 0 is all.
             slots: how many replies may run at once.
+            cache_bytes: what their keys and values may take; None is room for `slots` whole contexts. With less,
+                replies wait or are read again when there is room; no token changes.
             progress: show bars on a terminal while loading.
 
     Raises:

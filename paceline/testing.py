@@ -50,6 +50,7 @@ class TinyModel:
     """
 
     capabilities = Capabilities(row_independent=True, trees=True)
+    page_bytes = PAGE * 16
 
     def __init__(
         self,

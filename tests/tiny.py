@@ -160,6 +160,11 @@ class PlainModel:
         weights = load_weights(file, lambda t, bias: Linear(dequantize(t), bias), dequantize, dequantize_vector)
         return cls(file.spec, weights, **settings)
 
+    @property
+    def page_bytes(self) -> int:
+        spec = self.spec
+        return 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * np.dtype(self.kept).itemsize
+
     def new_cache(self, tokens: int) -> PagedCache:
         spec = self.spec
         return PagedCache(PlainStore(spec.layers, spec.kv_heads, spec.head_dim, -(-tokens // PAGE), self.kept))

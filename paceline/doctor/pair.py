@@ -69,6 +69,7 @@ class Outline:
     """A model that has a shape and nothing else."""
 
     capabilities = Capabilities()
+    page_bytes = 0
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

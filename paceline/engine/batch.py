@@ -32,12 +32,12 @@ class Part:
         return bool(self.rows.stop > self.rows.start)
 
 
-def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: int) -> tuple[Batch, list[Part]]:
-    """Extend every sequence by what its cache lacks (at most `chunk` tokens) and its drafted tree."""
+def pack(turns: Seq[tuple[Sequence, int]], drafts: Seq[Draft], cache: PagedCache) -> tuple[Batch, list[Part]]:
+    """Extend every sequence by what its cache lacks, at most so many tokens, and then by its drafted tree."""
     trees, parts, wanted, end, start = [], [], [], 0, 0
-    for sequence, draft in zip(chosen, drafts, strict=True):
+    for (sequence, rows), draft in zip(turns, drafts, strict=True):
         lacking = sequence.tokens[cache.length(sequence.cache) :]
-        pending = lacking[:chunk]
+        pending = lacking[:rows]
         complete = len(pending) == len(lacking)
         trees.append(graft(pending, draft.tree) if complete else TokenTree.chain(pending))
         count = len(draft.tree) if complete else 0
@@ -46,7 +46,7 @@ def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: in
         wanted.append(count)
         end += count
         start += len(trees[-1])
-    return flatten(cache, [sequence.cache for sequence in chosen], trees, wanted), parts
+    return flatten(cache, [sequence.cache for sequence, _ in turns], trees, wanted), parts
 
 
 def trunk(draft: Draft) -> Draft:

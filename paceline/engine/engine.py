@@ -9,11 +9,12 @@ from collections.abc import Sequence as Seq
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
-from paceline.engine.sequence import WAITING, Request, Sequence
-from paceline.engine.step import Parts, step
+from paceline.engine.sequence import Request, Sequence
+from paceline.engine.step import Parts, end, step
 from paceline.errors import ContextOverflow, UsageError
+from paceline.kernels.ops import PAGE
 from paceline.model.base import Model
-from paceline.model.cache import PagedCache
+from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import SLACK
 from paceline.model.narrowed import NarrowedModel
 from paceline.sample.params import check_ids, check_known, validate
@@ -25,8 +26,13 @@ from paceline.verify.base import Verifier
 class Engine:
     """Runs requests of one target model; not for two threads at once.
 
+    Args:
+        context: tokens that prompt and reply of one request share.
+        slots: how many requests run at once.
+        cache_bytes: what keys and values of all of them may take; `None` for `slots` whole contexts.
+
     Raises:
-        UsageError: drafter or verifier want what the model's backend cannot do.
+        UsageError: drafter or verifier want what the model's backend cannot do, or the cache has no room for a context.
     """
 
     def __init__(
@@ -39,13 +45,22 @@ class Engine:
         *,
         context: int,
         slots: int = 8,
+        cache_bytes: int | None = None,
     ) -> None:
         self.tokenizer, self.context = tokenizer, context
         if tokenizer.vocab_size < model.spec.vocab:
             model = NarrowedModel(model, tokenizer.vocab_size)
         suit(model, drafter, verifier)
-        self.cache: PagedCache = model.new_cache((context + SLACK) * slots)
-        self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
+        whole = pages_of(context + SLACK)
+        pages = whole * slots if cache_bytes is None else cache_bytes // model.page_bytes
+        if pages < whole:
+            raise UsageError(
+                f"cache_bytes must hold one context of {context} tokens, "
+                f"at least {whole * model.page_bytes} bytes, got `{cache_bytes}`",
+                hint="lower the context (--context) or raise cache_bytes",
+            )
+        self.cache: PagedCache = model.new_cache(pages * PAGE)
+        self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(self.cache, slots))
 
     def add(self, request: Request) -> None:
         """Queue a request; refuses what `check` refuses."""
@@ -83,10 +98,6 @@ class Engine:
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Nothing happens if no request is there."""
         self.parts.scheduler.admit()
-        for sequence in self.parts.scheduler.choose():
-            # Not before: pages that waiting requests held would be missing for those that run.
-            if sequence.cache == WAITING:
-                sequence.cache = self.cache.open(sequence.tokens.tolist())
         played = [] if self.is_idle else step(self.parts)
         owed = list(self.parts.owed)
         self.parts.owed.clear()
@@ -102,10 +113,7 @@ class Engine:
         """End a request without an event and give back what it held; nothing happens if it has ended."""
         sequence = self.parts.scheduler.find(request)
         if sequence is not None:
-            self.parts.scheduler.remove(sequence)
-            if sequence.cache != WAITING:
-                self.cache.release(sequence.cache)
-                self.parts.drafter.release(request)
+            end(self.parts, sequence)
 
     @contextlib.contextmanager
     def playing(self, parts: Parts) -> Iterator[None]:

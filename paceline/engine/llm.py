@@ -111,6 +111,7 @@ class LLM:
             verifier,
             context=self.context,
             slots=self.config.slots,
+            cache_bytes=self.config.cache_bytes,
         )
         self.setup = Setup(
             self.target.name,

@@ -17,12 +17,11 @@ from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
 from paceline.engine.account import round_of, sources_of
 from paceline.engine.batch import Part, pack, trunk
-from paceline.engine.scheduler import Scheduler
+from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Sequence
 from paceline.errors import PacelineError, reply_error
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.model.flatten import CHUNK
 from paceline.sample.logprobs import logprobs_of
 from paceline.types import Budget, Event, Floats, Forward, Logits, Logprobs, Verdict, Verified
 from paceline.verify.base import Verifier
@@ -46,9 +45,10 @@ class Parts:
 
 
 def step(parts: Parts) -> list[Event]:
-    """Play one round with every running sequence and return what became known, one event per sequence."""
+    """Play one round with the sequences whose turn it is and return what became known, one event per sequence."""
     started = parts.clock()
-    chosen = parts.scheduler.choose()
+    turns = parts.scheduler.choose(parts.cache.free_pages, ROWS)
+    chosen = [sequence for sequence, _ in turns]
     views = [sequence.view() for sequence in chosen]
     load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
     budgets = parts.controller.budgets(views, load)
@@ -59,7 +59,7 @@ def step(parts: Parts) -> list[Event]:
     if not parts.model.capabilities.trees:
         drafts = [trunk(draft) for draft in drafts]
     drafted = parts.clock()
-    batch, shares = pack(chosen, drafts, parts.cache, CHUNK)
+    batch, shares = pack(turns, drafts, parts.cache)
     packed = parts.clock()
     out = parts.model.forward(batch, parts.cache, taps=parts.drafter.taps)
     verified = parts.clock()
@@ -162,5 +162,5 @@ def fail(parts: Parts, sequence: Sequence, error: Exception) -> Event:
 def end(parts: Parts, sequence: Sequence) -> None:
     """Give back everything a sequence holds."""
     parts.scheduler.remove(sequence)
-    parts.cache.release(sequence.cache)
-    parts.drafter.release(sequence.id)
+    if sequence.has_played:
+        parts.drafter.release(sequence.id)

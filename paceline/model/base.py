@@ -37,6 +37,10 @@ class Model(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    @property
+    def page_bytes(self) -> int:
+        """What one page of a cache takes, `PAGE` tokens with all their layers."""
+
     def new_cache(self, tokens: int) -> PagedCache:
         """Make a cache with room for `tokens` tokens."""
 

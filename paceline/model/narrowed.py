@@ -24,6 +24,10 @@ class NarrowedModel:
         self.capabilities = replace(model.capabilities, native_loop=False)
         self._model = model
 
+    @property
+    def page_bytes(self) -> int:
+        return self._model.page_bytes
+
     def new_cache(self, tokens: int) -> PagedCache:
         return self._model.new_cache(tokens)
 

@@ -88,6 +88,12 @@ class NativeModel:
         tokens = np.zeros(0, np.int32) if ids is None else np.ascontiguousarray(ids, np.int32)
         return native().DraftLoop(self._tape.program, self._logits, self.spec.vocab, tokens)
 
+    @property
+    def page_bytes(self) -> int:
+        """See `Model`: keys and values are numbers of 16 bits."""
+        spec = self.spec
+        return 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * 2
+
     def new_cache(self, tokens: int) -> PagedCache:
         """Make a cache for `tokens` tokens; its memory is only touched as it fills."""
         spec = self.spec

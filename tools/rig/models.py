@@ -41,6 +41,7 @@ class _Recorded:
 
     kind = ""
     capabilities = Capabilities(row_independent=True, trees=True)
+    page_bytes = 4 * PAGE
 
     def __init__(self, recording: Recording, clock: Clock) -> None:
         vocab = len(recording.vocabulary)
