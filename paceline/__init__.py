@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from paceline.doctor.run import run_doctor as run_doctor
     from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
-    from paceline.engine.llm import LLM as LLM
     from paceline.errors import (
         ContextOverflow as ContextOverflow,
     )
@@ -42,12 +41,13 @@ if TYPE_CHECKING:
         VocabMismatch as VocabMismatch,
     )
     from paceline.plan.run import run_plan as run_plan
+    from paceline.service.llm import LLM as LLM
     from paceline.types import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "LLM": "paceline.engine.llm",
+    "LLM": "paceline.service.llm",
     "Completion": "paceline.engine.completion",
     "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.types",
@@ -98,7 +98,7 @@ def load(model: str | None = None, **settings: Any) -> LLM:
     Raises:
         PacelineError: of the kind that fits; its `hint` says what to do.
     """
-    llm = importlib.import_module("paceline.engine.llm").LLM
+    llm = importlib.import_module("paceline.service.llm").LLM
     return llm(**settings) if model is None else llm(model, **settings)  # type: ignore[no-any-return]
 
 

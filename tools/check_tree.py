@@ -24,9 +24,10 @@ LEVELS = {
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
     "draft": 2,
     "engine": 3,
-    **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 4),
-    "cli": 5,
-    "__main__": 6,
+    "service": 4,
+    **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 5),
+    "cli": 6,
+    "__main__": 7,
 }
 # Neighbours on one level that must not know each other: laws and control are pure maths (drawing has a native twin).
 FORBIDDEN = {

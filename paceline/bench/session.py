@@ -14,8 +14,8 @@ import numpy as np
 
 from paceline.bench.peer import Peer
 from paceline.bench.prompts import fresh_text
-from paceline.engine.llm import LLM
 from paceline.model.base import PackedModel, packed
+from paceline.service.llm import LLM
 
 T = TypeVar("T")
 

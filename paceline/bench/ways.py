@@ -15,9 +15,9 @@ from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, NoDrafter, forget_texts, lookup
 from paceline.engine.completion import Completion
-from paceline.engine.llm import LLM
 from paceline.engine.loading import load, load_controller, load_drafter, make_verifier
 from paceline.errors import UsageError
+from paceline.service.llm import LLM
 from paceline.types import Round, SamplingParams
 from paceline.verify.base import Verifier
 

@@ -16,7 +16,7 @@ from paceline.cli.generate import read_file
 
 if TYPE_CHECKING:
     from paceline.audit.audit import Audit
-    from paceline.engine.llm import LLM
+    from paceline.service.llm import LLM
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -94,8 +94,8 @@ def audit(
     config, params = o.chosen(ctx.params)
     expected = None if prediction is None else read_file(prediction, "--prediction")
     with importing():
-        from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
+        from paceline.service.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
     found, interrupted = Audit({}), False

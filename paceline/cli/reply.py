@@ -13,7 +13,7 @@ from paceline.control.base import OFF as REFUSED
 
 if TYPE_CHECKING:
     from paceline.engine.completion import Completion
-    from paceline.engine.llm import LLM, Reply
+    from paceline.service.llm import LLM, Reply
     from paceline.types import Event
 
 _REPEATING_SECONDS = 0.3  # to spend on measuring plain decoding after a reply

@@ -17,8 +17,8 @@ from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter, forget_texts
 from paceline.engine.calibrate import measure_forwards, measure_steps
 from paceline.engine.completion import Completion
-from paceline.engine.llm import LLM
 from paceline.model.base import PackedModel, packed
+from paceline.service.llm import LLM
 from paceline.types import Round, SamplingParams
 
 DEPTH = 6  # guesses a round while acceptance is measured

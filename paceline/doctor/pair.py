@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from paceline.draft.base import Loaded, lookup
 from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
-from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.files import open_model
 from paceline.model.sources import companion, resolve
 from paceline.model.spec import ModelSpec
+from paceline.service.llm import LLM
 from paceline.types import Batch, Forward, Json
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.doctor.pair import read_draft
-from paceline.engine.llm import LLM
 from paceline.hardware import memory_bytes, resident_bytes
 from paceline.model.base import packed
 from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
+from paceline.service.llm import LLM
 from paceline.types import Json
 
 KV_BYTES = 2  # of a number in the cache

@@ -55,7 +55,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
         raise UsageError("far enough")
 
     monkeypatch.setattr(options, "chosen", watch)
-    monkeypatch.setattr("paceline.engine.llm.LLM", load)
+    monkeypatch.setattr("paceline.service.llm.LLM", load)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt")))
     given = [f"--{name.replace('_', '-')}={value}" for name, value in {**LOADING, **DRAWING}.items()]
     more = ["--logprobs", "5", "--json"] if command == "generate" else []

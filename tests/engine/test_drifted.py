@@ -5,7 +5,7 @@ import pytest
 from paceline.control.cost import PATIENCE, CostTable
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
-from paceline.engine.llm import LLM
+from paceline.service.llm import LLM
 from paceline.types import SamplingParams
 
 

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from paceline.engine.llm import LLM
 from paceline.errors import ContextOverflow, PacelineError, ProcessorError, UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
+from paceline.service.llm import LLM
 from paceline.types import SamplingParams, TokenTree
 
 PARAMS = SamplingParams(max_tokens=6)

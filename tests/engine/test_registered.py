@@ -6,8 +6,8 @@ import pytest
 from paceline.draft import base
 from paceline.draft.adopted import adopted
 from paceline.draft.base import Drafter, empty_draft, register
-from paceline.engine.llm import LLM
 from paceline.errors import UsageError
+from paceline.service.llm import LLM
 from paceline.types import Draft, SamplingParams, TokenTree
 
 PROMPT = "the cat sat on the mat"
