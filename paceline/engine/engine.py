@@ -11,7 +11,7 @@ from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Request, Sequence
 from paceline.engine.step import Parts, end, step
-from paceline.errors import ContextOverflow, UsageError
+from paceline.errors import ContextOverflow, UsageError, reply_error
 from paceline.kernels.ops import PAGE
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache, pages_of
@@ -63,12 +63,14 @@ class Engine:
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(self.cache, slots))
 
     def add(self, request: Request) -> None:
-        """Queue a request; refuses what `check` refuses."""
+        """Queue a request; refuses what `check` refuses, and an id that is running."""
         self.check(request)
+        if self.has(request.id):
+            raise UsageError(f"a request with id `{request.id}` is running already")
         self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
     def check(self, request: Request) -> None:
-        """Refuse a request that cannot run.
+        """Refuse a request that cannot run; any thread may ask.
 
         Raises:
             UsageError: the prompt is empty, has ids outside the vocabulary, or a setting is out of range.
@@ -78,8 +80,6 @@ class Engine:
         spec = self.parts.model.spec
         check_ids(request.params, spec.vocab, spec.padding)
         self.check_text(request.prompt, most=self.context - 1)
-        if self.parts.scheduler.find(request.id) is not None:
-            raise UsageError(f"a request with id `{request.id}` is running already")
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
         """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
@@ -109,11 +109,30 @@ class Engine:
             yield from self.step()
         self.cache.check()
 
-    def cancel(self, request: int) -> None:
-        """End a request without an event and give back what it held; nothing happens if it has ended."""
+    def has(self, request: int) -> bool:
+        """Whether a request was added and has not ended."""
+        return self.parts.scheduler.find(request) is not None
+
+    def cancel(self, request: int) -> Event:
+        """End a request, give back what it held, and return its last event."""
         sequence = self.parts.scheduler.find(request)
-        if sequence is not None:
-            end(self.parts, sequence)
+        assert sequence is not None, request
+        end(self.parts, sequence)
+        return Event(request, (), "", finish_reason="cancelled")
+
+    def fail(self, error: BaseException) -> list[Event]:
+        """End what was running when a round failed, for it may be half played; return what is to be told.
+
+        Requests that wait go on, unless none was running: then they are what fails.
+        """
+        events = list(self.parts.owed)
+        self.parts.owed.clear()
+        running = self.parts.scheduler.running or self.parts.scheduler.sequences
+        for sequence in running:
+            with contextlib.suppress(Exception):  # a drafter that failed may fail again
+                end(self.parts, sequence)
+            events.append(Event(sequence.id, (), "", finish_reason="error", error=reply_error(error)))
+        return events
 
     @contextlib.contextmanager
     def playing(self, parts: Parts) -> Iterator[None]:

@@ -78,6 +78,11 @@ class Scheduler:
         return next((s for s in (*self._running, *self._waiting) if s.id == request), None)
 
     @property
+    def running(self) -> list[Sequence]:
+        """Those that hold pages, in order of arrival."""
+        return list(self._running)
+
+    @property
     def sequences(self) -> list[Sequence]:
         """All that have not ended, in order of arrival."""
         return [*self._running, *self._waiting]

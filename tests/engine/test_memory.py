@@ -294,7 +294,7 @@ def test_a_model_remembers_between_two_loads_and_says_the_same(home, talker):
     def reply():
         llm = LLM(talker, draft="suffix,recycle", context=256, threads=1)
         said = llm.generate("the cat and the dog and the cat", SamplingParams(max_tokens=16, ignore_eos=True)).token_ids
-        llm._memory.save()
+        llm.close()
         return said
 
     first = reply()
