@@ -67,7 +67,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
 
 
 def test_every_setting_has_an_option_but_for_those_of_python_and_of_servers():
-    """`slots` and `cache_bytes` are no use to one request, a processor is code, allowed ids are a program's business."""
+    """`slots` and `cache_bytes` are no use to one request, a processor is code, allowed ids a program's business."""
     assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots", "cache_bytes"}
     assert {field.name for field in fields(SamplingParams)} == {
         *DRAWING,

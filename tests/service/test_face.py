@@ -9,6 +9,8 @@ import time
 import pytest
 
 from paceline.errors import UsageError
+from paceline.kernels.ops import PAGE
+from paceline.model.flatten import SLACK
 from paceline.service.llm import LLM
 from paceline.types import SamplingParams
 
@@ -102,3 +104,20 @@ def test_a_model_let_go_takes_its_thread_along(talker):
     while {thread.ident for thread in threading.enumerate()} - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not {thread.ident for thread in threading.enumerate()} - before
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_small_cache_changes_no_reply(talker, temperature):
+    """On the native kernels: four replies outgrow a pool of one context, and some are read again."""
+    params = SamplingParams(temperature, seed=5, max_tokens=220, ignore_eos=True)
+    prompts = ["the cat and the dog", "one two three one two", "a b c a b c a", "Once upon a time"]
+    whole = LLM(talker, draft="ngram", control="fixed", context=256)
+    alone = [whole.generate(prompt, params).token_ids for prompt in prompts]
+    pool = (256 + SLACK) // PAGE * whole.target.model.page_bytes
+    assert whole.engine.cache.store.nbytes == 8 * pool
+    small = LLM(talker, draft="ngram", control="fixed", context=256, cache_bytes=pool)
+    preempted, preempt = [], small.engine.parts.scheduler._preempt
+    small.engine.parts.scheduler._preempt = lambda: preempted.append(1) or preempt()
+    assert [one.token_ids for one in small.generate(prompts, params)] == alone
+    assert preempted
+    assert small.engine.cache.store.nbytes == pool
