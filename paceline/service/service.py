@@ -217,6 +217,7 @@ class Service:
                     order = self._orders.get()
                     self._is_busy = True
                     order()
+                    del order  # what it was made of may be let go while this waits
                 self._obey()
                 if not self.engine.is_idle:
                     self._play()

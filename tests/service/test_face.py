@@ -97,6 +97,8 @@ def test_a_model_let_go_takes_its_thread_along(talker):
     before = {thread.ident for thread in threading.enumerate()}
     llm = LLM(talker, draft="off", context=128)
     llm.generate("x", SHORT)
+    llm.plain_seconds_per_token([5, 6, 7], 1)
+    llm.check_idle("this test")
     assert {thread.ident for thread in threading.enumerate()} - before
     del llm
     gc.collect()
