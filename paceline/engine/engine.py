@@ -113,10 +113,11 @@ class Engine:
         """Whether a request was added and has not ended."""
         return self.parts.scheduler.find(request) is not None
 
-    def cancel(self, request: int) -> Event:
-        """End a request, give back what it held, and return its last event."""
+    def cancel(self, request: int) -> Event | None:
+        """End a request, give back what it held, and return its last event; nothing happens if it has ended."""
         sequence = self.parts.scheduler.find(request)
-        assert sequence is not None, request
+        if sequence is None:
+            return None
         end(self.parts, sequence)
         return Event(request, (), "", finish_reason="cancelled")
 

@@ -255,6 +255,7 @@ class Service:
             return
         try:
             event = self.engine.cancel(ticket.id)
+            assert event is not None, ticket.id  # told as soon as it ends
         except Exception as error:
             event = _failed(ticket.id, error)
         self._tell([event])
