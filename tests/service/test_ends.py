@@ -1,5 +1,8 @@
 """How a service ends, what it measures and saves meanwhile, and that a fork and the end of a process are told of."""
 
+import multiprocessing
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -111,3 +114,42 @@ def test_measuring_that_fails_costs_no_reply(service, counted, monkeypatch):
 
 def test_upkeep_has_what_the_service_asks_for():
     assert all(callable(getattr(Upkeep, name)) for name in ("between_requests", "before_round"))
+
+
+def test_once_python_has_begun_to_end_nothing_is_asked(talker):
+    """By an exit handler that runs after the service's own; those that run before it may ask."""
+    program = f"""
+import atexit
+def late():
+    try:
+        llm.generate("x", paceline.SamplingParams(max_tokens=2))
+    except paceline.PacelineError as error:
+        print("late:", error)
+atexit.register(late)
+import paceline
+llm = paceline.load({str(talker)!r}, draft="off", context=64)
+atexit.register(lambda: print("early:", len(llm.generate([1, 2], paceline.SamplingParams(max_tokens=3)).token_ids) > 0))
+open_one = iter(llm.stream("x", paceline.SamplingParams(max_tokens=50, ignore_eos=True)))
+next(open_one)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    said = "early: True\nlate: nothing is generated any more once Python has begun to end\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_child_of_an_idle_service_has_a_thread_of_its_own(service):
+    service.ask([one := ticket(0)])
+    mine = tokens_of(all_of(service, one))
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def child():
+        service.ask([one := ticket(0)])
+        queue.put((tokens_of(all_of(service, one)), service.call(threading.get_ident) == threading.get_ident()))
+
+    process = context.Process(target=child)
+    process.start()
+    process.join(30)
+    assert not process.is_alive()
+    assert queue.get() == (mine, False)
