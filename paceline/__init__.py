@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from paceline.doctor.run import run_doctor as run_doctor
     from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
-    from paceline.engine.llm import LLM as LLM
     from paceline.errors import (
         ContextOverflow as ContextOverflow,
     )
@@ -45,12 +44,13 @@ if TYPE_CHECKING:
         VocabMismatch as VocabMismatch,
     )
     from paceline.plan.run import run_plan as run_plan
+    from paceline.service.llm import LLM as LLM
     from paceline.types import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "LLM": "paceline.engine.llm",
+    "LLM": "paceline.service.llm",
     "Completion": "paceline.engine.completion",
     "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.types",
@@ -95,12 +95,14 @@ def load(model: str | None = None, **settings: Any) -> LLM:
                 A draft model may also be "q4s", the smallest, which leaves alone what has four bits already.
             draft_head: how many tokens, the most frequent, a draft model may guess; 0 is all.
             slots: how many replies may run at once.
+            cache_bytes: what their keys and values may take; None is room for `slots` whole contexts. With less,
+                replies wait or are read again when there is room; no token changes.
             progress: show bars on a terminal while loading.
 
     Raises:
         PacelineError: of the kind that fits; its `hint` says what to do.
     """
-    llm = importlib.import_module("paceline.engine.llm").LLM
+    llm = importlib.import_module("paceline.service.llm").LLM
     return llm(**settings) if model is None else llm(model, **settings)  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,8 @@ class LLMConfig:
     `threads` None: one per usable core. `context` None: the model's own, at most 8192. `quant` repacks the target's
     linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's: the law of the output stays.
     `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
-    `draft_head`: how many tokens, the most frequent, a draft model may guess; 0 for all.
+    `draft_head`: how many tokens, the most frequent, a draft model may guess; 0 for all. `slots` replies run at once,
+    and their keys and values take at most `cache_bytes`; None is room for `slots` whole contexts.
     """
 
     model: str = DEFAULT_MODEL
@@ -36,6 +37,7 @@ class LLMConfig:
     draft_quant: str = "q4s"
     draft_head: int = 32768
     slots: int = 8
+    cache_bytes: int | None = None
 
     @staticmethod
     def of(**settings: object) -> LLMConfig:
@@ -59,6 +61,8 @@ class LLMConfig:
         _one_of("quant", config.quant, QUANTS)
         _one_of("draft_quant", config.draft_quant, DRAFT_QUANTS)
         CONTROLLERS.choose(config.control)
+        if config.cache_bytes is not None:
+            _whole("cache_bytes", config.cache_bytes, 1, 1 << 50)
         _agree(config)
         return config
 

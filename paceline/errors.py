@@ -73,7 +73,7 @@ class NativeUnavailable(PacelineError):
     pass
 
 
-def reply_error(error: Exception) -> PacelineError:
+def reply_error(error: BaseException) -> PacelineError:
     """Return what ended a reply as an error of this kind, the original as its cause."""
     if isinstance(error, PacelineError):
         return error

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from paceline.draft.base import Drafter, empty_draft
 from paceline.kernels.ops import PAGE
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, Probabilities, TokenTree, Verified, View
@@ -47,6 +48,9 @@ class TinyModel:
         reach: how many tokens back it looks; `None` is all of them.
         law: maps int32 [k], the last `reach` tokens, to logits [V], in place of the table.
     """
+
+    capabilities = Capabilities(row_independent=True, trees=True)
+    page_bytes = PAGE * 16
 
     def __init__(
         self,

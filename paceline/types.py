@@ -17,7 +17,7 @@ from paceline.errors import PacelineError
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float64]
-FinishReason = Literal["stop", "length", "error"]
+FinishReason = Literal["stop", "length", "error", "cancelled"]
 Draws = Literal["shared", "chain", "tree", "greedy_tree"]
 """How a verifier wants guesses drawn: with the target's own noise, or with chance of their own and their laws kept: a
 chain, siblings without replacement, or the likeliest siblings and one drawn from the rest."""
@@ -143,13 +143,15 @@ class Verified:
     """What became of the tree that was verified: the nodes accepted, and what was committed.
 
     `tokens` int32 [k]: the accepted ones and the target's own last, fewer if a stop cut them. `logits` float32 [N, V]
-    after each node, the model's own memory: read them before the next forward.
+    after each node, the model's own memory: read them before the next forward. `taps` float32 [N, D] by layer: the
+    hidden states of each node that the layer put out, where the drafter asks for them; the model's own memory too.
     """
 
     tree: TokenTree
     nodes: tuple[int, ...]
     tokens: Ints
     logits: Floats
+    taps: Mapping[int, Floats] = field(default_factory=dict)
 
 
 def _plain(value: Any) -> Any:
@@ -361,7 +363,7 @@ class Event:
     """What a round made known about one request; exactly one event of a request has a finish reason.
 
     `logprobs` has one entry per token if they were asked for. `is_cut`: the text ends inside a character, shown as
-    U+FFFD. `error` comes with the finish reason "error".
+    U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside.
     """
 
     request: int

@@ -30,7 +30,7 @@ def one_core():
 @pytest.fixture(scope="session")
 def loaded():
     """Load the default model once for each set of settings; a test that changes its parts puts them back."""
-    from paceline.engine.llm import LLM
+    from paceline.service.llm import LLM
 
     return functools.cache(lambda **settings: LLM("smollm2-135m", **settings))
 

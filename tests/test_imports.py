@@ -39,6 +39,7 @@ def test_a_module_imports_its_own_level_and_lower_ones(path):
         ("sample/x.py", "from paceline.model import base", "must not know `model`"),
         ("control/x.py", "from paceline.model import base", "must not know `model`"),
         ("engine/x.py", "import torch", "`torch` belongs"),
+        ("draft/x.py", "from paceline.model.native import NativeModel", "ask for their capabilities"),
         ("model/x.py", "import torch.nn as nn", "`torch` belongs"),
         ("novelty/x.py", "", "no level"),
     ],

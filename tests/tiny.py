@@ -17,6 +17,7 @@ from paceline.kernels.native import native, new_pool
 from paceline.kernels.ops import Linear
 from paceline.kernels.plain import PlainOps, PlainStore
 from paceline.kernels.tensor import GgmlType
+from paceline.model.base import Capabilities
 from paceline.model.cache import PAGE, PagedCache
 from paceline.model.decoder import decode
 from paceline.model.files import open_model
@@ -147,6 +148,8 @@ class _Kept:
 class PlainModel:
     """A decoder in numpy, with `NativeModel`'s face. Keys and values are kept as `kept`."""
 
+    capabilities = Capabilities(trees=True, taps=True)  # numpy's products of many rows are not those of one
+
     def __init__(self, spec, weights, *, dtype=np.float64, quantized=False, kept=None) -> None:
         self.spec, self.weights, self.dtype, self.quantized = spec, weights, dtype, quantized
         self.kept = kept or dtype
@@ -156,6 +159,11 @@ class PlainModel:
         """Read the numbers a file stands for."""
         weights = load_weights(file, lambda t, bias: Linear(dequantize(t), bias), dequantize, dequantize_vector)
         return cls(file.spec, weights, **settings)
+
+    @property
+    def page_bytes(self) -> int:
+        spec = self.spec
+        return 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * np.dtype(self.kept).itemsize
 
     def new_cache(self, tokens: int) -> PagedCache:
         spec = self.spec

@@ -25,9 +25,10 @@ LEVELS = {
     **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
     "draft": 2,
     "engine": 3,
-    **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 4),
-    "cli": 5,
-    "__main__": 6,
+    "service": 4,
+    **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 5),
+    "cli": 6,
+    "__main__": 7,
 }
 # Neighbours on one level that must not know each other: laws and control are pure maths (drawing has a native twin).
 FORBIDDEN = {
@@ -36,6 +37,9 @@ FORBIDDEN = {
     "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
     "model": ("sample", "verify", "control"),
 }
+# A backend is known by what it declares (model/base.py), not by its class.
+BACKENDS = ("model.native",)
+BACKEND_HOME = "model/"
 TORCH_HOMES = ("model/transformers.py", "bench/peer_transformers.py", "train/")
 TORCH = ("torch", "transformers")
 # A source, a thread or a sequence is not a person: a sentence in the package's sources names the component.
@@ -85,6 +89,8 @@ def complaints(path: Path, source: str) -> list[str]:
         if top != "paceline" or not rest or rest[0] not in LEVELS:
             continue  # the standard library, a dependency, or a public name of the package
         target = rest[0]
+        if ".".join(rest[:2]) in BACKENDS and not path.as_posix().startswith(BACKEND_HOME):
+            found.append(f"{where}: backends are chosen in {BACKEND_HOME}backend.py; ask for their capabilities")
         if LEVELS[target] > LEVELS[own]:
             found.append(f"{where}: `{own}` (level {LEVELS[own]}) imports `{target}` (level {LEVELS[target]})")
         elif target in FORBIDDEN.get(own, ()):

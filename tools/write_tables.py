@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS, VerifierChoice  # noqa: E402
 
-PAGE = ROOT / "docs" / "guides" / "speculation.md"
+PAGE = ROOT / "docs/guides/speculation.md"
 
 
 def table(*rows: Iterable[str]) -> str:

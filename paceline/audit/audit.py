@@ -15,7 +15,7 @@ from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter
 from paceline.engine.completion import Completion
 from paceline.engine.edits import edits_of
-from paceline.engine.llm import LLM
+from paceline.service.llm import LLM
 from paceline.types import Json, SamplingParams, View
 
 TEMPERATURE = 0.8  # of the sampled replies; each prompt is answered greedily too

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paceline.audit.audit import TEMPERATURE, audit
 from paceline.audit.prompts import OURS
-from paceline.engine.llm import LLM
+from paceline.service.llm import LLM
 from paceline.types import Json, SamplingParams
 
 

@@ -20,11 +20,11 @@ from paceline.bench.summary import summarise
 from paceline.bench.ways import Rig, Way, draft_model
 from paceline.bench.workloads import WORKLOADS, Ask, asks
 from paceline.config import LLMConfig
-from paceline.engine.llm import LLM
 from paceline.errors import UsageError
 from paceline.kernels.native import native, new_pool
 from paceline.model.sources import resolve
 from paceline.sample.params import validate
+from paceline.service.llm import LLM
 from paceline.types import Json, SamplingParams
 
 ROOM = 32  # tokens of the number in front of a prompt, and of what a peer keeps for itself

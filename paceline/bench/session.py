@@ -14,9 +14,9 @@ import numpy as np
 
 from paceline.bench.peer import Peer
 from paceline.bench.prompts import fresh_text
-from paceline.engine.llm import LLM
 from paceline.kernels.native import native
-from paceline.model.native import NativeModel
+from paceline.model.base import PackedModel, packed
+from paceline.service.llm import LLM
 
 T = TypeVar("T")
 
@@ -57,9 +57,9 @@ class Session:
     started: float = field(default_factory=perf_counter)  # of the current suite
 
     @property
-    def model(self) -> NativeModel:
-        model = self.llm.engine.parts.model
-        assert isinstance(model, NativeModel), model
+    def model(self) -> PackedModel:
+        model = packed(self.llm.engine.parts.model)
+        assert model is not None, self.llm.engine.parts.model
         return model
 
     @property

@@ -19,10 +19,10 @@ from paceline.bench.peer import Peer, PeerError
 from paceline.bench.session import Plan, Progress, Session
 from paceline.bench.summary import ALL
 from paceline.config import DEFAULT_MODEL
-from paceline.engine.llm import LLM
 from paceline.errors import PacelineError, UsageError
 from paceline.kernels.native import native, new_pool
 from paceline.model.sources import known_models, resolve
+from paceline.service.llm import LLM
 from paceline.types import Json
 
 Suite = Callable[[Session, Json, Progress], None]

@@ -16,7 +16,7 @@ from paceline.cli.generate import read_file
 
 if TYPE_CHECKING:
     from paceline.audit.audit import Audit
-    from paceline.engine.llm import LLM
+    from paceline.service.llm import LLM
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -69,8 +69,8 @@ def audit(
     config, params = given.chosen()
     expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
     with importing():
-        from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
+        from paceline.service.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
     found, interrupted = Audit({}), False

@@ -17,7 +17,7 @@ from paceline.cli.terminal import importing, say
 from paceline.errors import ContextOverflow, PacelineError, UsageError
 
 if TYPE_CHECKING:
-    from paceline.engine.llm import LLM
+    from paceline.service.llm import LLM
     from paceline.types import SamplingParams
 
 _BARE = ("/exit", "/quit", "/reset", "/help")  # commands without a text behind them
@@ -50,7 +50,7 @@ def chat(given: o.Shared) -> int:
 
     with importing():
         from paceline.chat import ChatTemplate
-        from paceline.engine.llm import LLM
+        from paceline.service.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
     try:

@@ -58,8 +58,8 @@ def doctor(
     with importing():
         from paceline.doctor.measure import Examination
         from paceline.doctor.run import conclude, run_doctor
-        from paceline.engine.llm import LLM
         from paceline.engine.progress import counting
+        from paceline.service.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
     found, interrupted = Examination(), False

@@ -72,7 +72,7 @@ def generate(
     from paceline.cli.terminal import Painter, Screen, importing
 
     with importing():
-        from paceline.engine.llm import LLM
+        from paceline.service.llm import LLM
         from paceline.stream import IncrementalDecoder
 
     llm = LLM(**asdict(config), progress=True)

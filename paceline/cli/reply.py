@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 import statistics
 import sys
-from collections.abc import Generator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, fold, is_coloured, say
 from paceline.control.base import OFF as REFUSED
 
 if TYPE_CHECKING:
     from paceline.engine.completion import Completion
-    from paceline.engine.llm import LLM, Reply
-    from paceline.types import Event
+    from paceline.service.llm import LLM
+    from paceline.service.reply import Reply
 
 _REPEATING_SECONDS = 0.3  # to spend on measuring plain decoding after a reply
 _ENOUGH = 8  # forwards to take the time of plain decoding from
@@ -36,11 +35,11 @@ def play(reply: Reply, screen: Screen | None) -> bool:
                 if interrupt.pressed:
                     break
         finally:
-            cast("Generator[Event]", reply.events).close()  # gives back what the request holds
+            reply.close()  # gives back what the request holds
             notice.clear()
             if screen is not None:
                 screen.end(interrupted=interrupt.pressed)
-    return interrupt.pressed and reply.completion.finish_reason is None
+    return interrupt.pressed and reply.completion.finish_reason == "cancelled"
 
 
 def summary(

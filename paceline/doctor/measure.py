@@ -17,8 +17,8 @@ from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter, forget_texts
 from paceline.engine.calibrate import measure_forwards, measure_steps
 from paceline.engine.completion import Completion
-from paceline.engine.llm import LLM
-from paceline.model.native import NativeModel
+from paceline.model.base import PackedModel, packed
+from paceline.service.llm import LLM
 from paceline.types import Round, SamplingParams
 
 DEPTH = 6  # guesses a round while acceptance is measured
@@ -107,8 +107,8 @@ def examine(
     parts, model = llm.engine.parts, llm.engine.parts.model
     found.target_seconds = measure_forwards(model)
     found.step_seconds = measure_steps(parts.drafter, model.spec.vocab)
-    if isinstance(model, NativeModel):
-        found.floor_seconds, found.row_seconds = floors(llm, model)
+    if (weighed := packed(model)) is not None:
+        found.floor_seconds, found.row_seconds = floors(llm, weighed)
     plain = replace(parts, drafter=NoDrafter(), controller=FixedController(0))
     fixed = replace(parts, controller=FixedController(DEPTH))
     for index, prompt in enumerate(prompts):
@@ -146,7 +146,7 @@ def count(found: Examination, rounds: Sequence[Round]) -> None:
         found.tested, found.kept = tested.tolist(), kept.tolist()
 
 
-def floors(llm: LLM, model: NativeModel, repeats: int = 7) -> tuple[float, float]:
+def floors(llm: LLM, model: PackedModel, repeats: int = 7) -> tuple[float, float]:
     """Return the least seconds to read the target's weights once, and those of one token's int8 products.
 
     The least of several, as with the forwards they are held against: what disturbs only ever adds.

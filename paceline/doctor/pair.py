@@ -9,13 +9,14 @@ from paceline.draft.auto import companion_among
 from paceline.draft.base import Loaded
 from paceline.draft.translate import ENOUGH, aligned
 from paceline.draft.vocabulary import first_difference, map_tokens
-from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.companions import Companion
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
+from paceline.service.llm import LLM
 from paceline.types import Batch, Forward, Json
 
 
@@ -70,6 +71,9 @@ def read_draft(source: str) -> Loaded:
 
 class Outline:
     """A model that has a shape and nothing else."""
+
+    capabilities = Capabilities()
+    page_bytes = 0
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

@@ -12,9 +12,9 @@ from paceline.doctor.measure import DEPTH, Examination, speedup
 from paceline.doctor.pair import companion_of, draft_models
 from paceline.doctor.room import layer_bits, memory
 from paceline.engine.calibrate import known
-from paceline.engine.llm import LLM
 from paceline.engine.recalibrate import described
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
+from paceline.service.llm import LLM
 from paceline.types import Json, Round
 
 

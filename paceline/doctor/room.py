@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.doctor.pair import read_draft
-from paceline.engine.llm import LLM
 from paceline.hardware import memory_bytes, resident_bytes
+from paceline.model.base import packed
 from paceline.model.companions import bytes_of
-from paceline.model.native import NativeModel
 from paceline.model.sources import resolve
 from paceline.model.spec import ModelSpec
+from paceline.service.llm import LLM
 from paceline.types import Json
 
 KV_BYTES = 2  # of a number in the cache
@@ -23,8 +23,9 @@ def memory(llm: LLM, drafts: Sequence[str]) -> Json:
     say what is free.
     """
     model = llm.engine.parts.model
+    weighed = packed(model)
     found = {
-        "target_weights": model.weight_bytes if isinstance(model, NativeModel) else 0,
+        "target_weights": 0 if weighed is None else weighed.weight_bytes,
         "draft_weights": sum(bytes_of(resolve(source)) for source in drafts),
         "target_kv": kv_bytes(model.spec, llm.context),
         "draft_kv": sum(kv_bytes(read_draft(source).model.spec, llm.context) for source in drafts),
@@ -49,5 +50,5 @@ def kv_bytes(spec: ModelSpec, tokens: int) -> int:
 
 def layer_bits(llm: LLM) -> float | None:
     """Return the bits a weight of the target takes."""
-    model = llm.engine.parts.model
-    return model.layer_bits() if isinstance(model, NativeModel) else None
+    model = packed(llm.engine.parts.model)
+    return None if model is None else model.layer_bits()

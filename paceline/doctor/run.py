@@ -8,7 +8,7 @@ from paceline.audit.prompts import OURS
 from paceline.doctor.measure import Examination, deadline, examine
 from paceline.doctor.pair import check_pairs
 from paceline.doctor.report import report
-from paceline.engine.llm import LLM
+from paceline.service.llm import LLM
 from paceline.types import Json, SamplingParams
 
 

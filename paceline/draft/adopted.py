@@ -33,6 +33,7 @@ class Adopted(Drafter):
         self.sources = tuple(getattr(own, "sources", ())) or (name,)
         self.weighs = frozenset(getattr(own, "weighs", self.weighs))
         self.experience = getattr(own, "experience", self.experience)
+        self.taps = tuple(getattr(own, "taps", self.taps))
 
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
         drafts: list[Draft] = self.own.propose(views, budgets)

@@ -37,6 +37,8 @@ class Drafter(ABC):
     """
     experience: Mapping[str, Record] = MappingProxyType({})
     """What was learnt and is worth keeping from run to run: records by name."""
+    taps: tuple[int, ...] = ()
+    """Layers of the target whose hidden states `observe` wants to see, in `Verified.taps`; 0 is the first."""
 
     @abstractmethod
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from paceline import store
 from paceline.draft.base import Loaded
-from paceline.model.native import NativeModel
+from paceline.model.base import packed
 from paceline.model.sources import models_folder
 from paceline.tokenizer import Tokenizer
 from paceline.types import Ints
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def outputs_for(draft: Loaded, count: int) -> Ints | None:
     """Return the `count` tokens most worth guessing, int32 [count]; `None` if a draft model should guess them all."""
     vocab = draft.model.spec.vocab
-    if count == 0 or vocab < WORTH_CUTTING * count or not isinstance(draft.model, NativeModel):
+    if count == 0 or vocab < WORTH_CUTTING * count or packed(draft.model) is None:
         return None
     return ranked(draft.tokenizer, vocab, models_folder().parent / "ranks")[:count]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.model.native import NativeModel
+from paceline.model.base import PackedModel
 from paceline.types import Floats, Ints
 
 SPARE = 512
@@ -23,7 +23,7 @@ class Head:
         ids: int32 [rows], the token of each row, each once; the last `spare` may be replaced.
     """
 
-    def __init__(self, model: NativeModel, ids: Ints, *, spare: int = SPARE) -> None:
+    def __init__(self, model: PackedModel, ids: Ints, *, spare: int = SPARE) -> None:
         self.ids = np.array(ids, np.int32)
         self.model = model.with_outputs(self.ids)
         self.loop = self.model.loop(self.ids)

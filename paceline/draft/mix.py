@@ -38,6 +38,7 @@ class MixDrafter(Drafter):
         self.members = tuple(members)
         self.sources: tuple[str, ...] = tuple(name for member in members for name in member.sources)
         self.weighs = weighing(*members)
+        self.taps = tuple(sorted({layer for member in members for layer in member.taps}))
         self.spent: dict[str, Spent] = {}
         self._first = np.cumsum([0, *(len(member.sources) for member in members)]).tolist()
         self._proposed: dict[int, dict[int, Draft]] = {}  # this round's, by sequence and member

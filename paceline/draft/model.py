@@ -20,8 +20,7 @@ from paceline.draft.drawn import pick_drawn
 from paceline.draft.grow import prune
 from paceline.draft.reader import Reader
 from paceline.draft.steps import Job, is_native, run_native, run_plain
-from paceline.model.base import Model
-from paceline.model.native import NativeModel
+from paceline.model.base import Model, packed
 from paceline.sample.drawn import Children
 from paceline.types import Budget, Draft, Draws, Ints, Spent, TokenTree, Verified, View
 
@@ -60,8 +59,8 @@ class ModelDrafter(Drafter):
         self._loop: DraftLoop | None = None
         if self.reader.head is not None:
             self._loop = self.reader.head.loop
-        elif isinstance(model, NativeModel):
-            self._loop = model.loop()
+        elif (own := packed(model)) is not None:
+            self._loop = own.loop()
         if not native:
             self._loop = None
         self.draws = draws

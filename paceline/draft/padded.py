@@ -20,7 +20,12 @@ class PaddedModel:
 
     def __init__(self, model: Model, *, vocab: int, shared: int) -> None:
         self.spec = replace(model.spec, vocab=vocab)
+        self.capabilities = replace(model.capabilities, native_loop=False)
         self._model, self._shared = model, min(shared, vocab, model.spec.vocab)
+
+    @property
+    def page_bytes(self) -> int:
+        return self._model.page_bytes
 
     def new_cache(self, tokens: int) -> PagedCache:
         return self._model.new_cache(tokens)

@@ -13,11 +13,10 @@ from itertools import takewhile
 
 from paceline.draft.head import Head
 from paceline.errors import ContextOverflow
-from paceline.model.base import Model
+from paceline.model.base import Model, packed
 from paceline.model.cache import PagedCache
 from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK, flatten
-from paceline.model.native import NativeModel
 from paceline.types import LAG, Floats, Ints, TokenTree
 
 log = logging.getLogger(__name__)
@@ -43,8 +42,9 @@ class Reader:
         self.model, self.name = model, name
         self.head: Head | None = None
         if outputs is not None:
-            assert isinstance(model, NativeModel), model
-            self.head = Head(model, outputs)
+            whole = packed(model)
+            assert whole is not None, model
+            self.head = Head(whole, outputs)
             self.model = self.head.model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)

@@ -14,16 +14,17 @@ from paceline.draft.base import Drafter, Loaded, Setting
 from paceline.draft.frequent import outputs_for
 from paceline.draft.model import ModelDrafter
 from paceline.errors import UsageError
-from paceline.model.native import NativeModel
+from paceline.model.base import PackedModel, packed
 
 NOMINAL = {"q4": 5.0, "q8": 9.0, "bf16": 16.0, "f32": 32.0}  # bits a weight of each, scales included
 
 
 def make_self(setting: Setting, argument: str) -> Drafter:
-    target = setting.target.model
-    if not isinstance(target, NativeModel):
+    target = packed(setting.target.model)
+    if target is None:
         raise UsageError(
-            f"self drafts need a model on the native kernels, got `{type(target).__name__}`", hint="--draft ngram"
+            f"self drafts need a model on the native kernels, got `{type(setting.target.model).__name__}`",
+            hint="--draft ngram",
         )
     argument = argument or "q4"
     if argument in QUANTS and argument != "auto":
@@ -37,7 +38,7 @@ def make_self(setting: Setting, argument: str) -> Drafter:
     return _drafter(setting, replace(setting.target, model=target.first_layers(int(argument))), argument)
 
 
-def _copy(setting: Setting, target: NativeModel, quant: str) -> Drafter:
+def _copy(setting: Setting, target: PackedModel, quant: str) -> Drafter:
     bits = target.layer_bits()
     if bits <= 1.2 * NOMINAL[quant]:
         raise UsageError(

@@ -18,31 +18,49 @@ class Part:
     """One sequence's share of a batch: `pending` committed tokens its cache lacked, then its draft's nodes.
 
     `rows` are its wanted logits, one per node of the draft's tree, root first; empty while more tokens are pending.
+    `flat` are the same nodes among all rows of the batch.
     """
 
     sequence: Sequence
     draft: Draft
     pending: int
     rows: slice
+    flat: slice
 
     @property
     def is_complete(self) -> bool:
         return bool(self.rows.stop > self.rows.start)
 
 
-def pack(chosen: Seq[Sequence], drafts: Seq[Draft], cache: PagedCache, chunk: int) -> tuple[Batch, list[Part]]:
-    """Extend every sequence by what its cache lacks (at most `chunk` tokens) and its drafted tree."""
-    trees, parts, wanted, end = [], [], [], 0
-    for sequence, draft in zip(chosen, drafts, strict=True):
+def pack(turns: Seq[tuple[Sequence, int]], drafts: Seq[Draft], cache: PagedCache) -> tuple[Batch, list[Part]]:
+    """Extend every sequence by what its cache lacks, at most so many tokens, and then by its drafted tree."""
+    trees, parts, wanted, end, start = [], [], [], 0, 0
+    for (sequence, rows), draft in zip(turns, drafts, strict=True):
         lacking = sequence.tokens[cache.length(sequence.cache) :]
-        pending = lacking[:chunk]
+        pending = lacking[:rows]
         complete = len(pending) == len(lacking)
         trees.append(graft(pending, draft.tree) if complete else TokenTree.chain(pending))
         count = len(draft.tree) if complete else 0
-        parts.append(Part(sequence, draft, len(pending), slice(end, end + count)))
+        root = start + len(pending) - 1
+        parts.append(Part(sequence, draft, len(pending), slice(end, end + count), slice(root, root + count)))
         wanted.append(count)
         end += count
-    return flatten(cache, [sequence.cache for sequence in chosen], trees, wanted), parts
+        start += len(trees[-1])
+    return flatten(cache, [sequence.cache for sequence, _ in turns], trees, wanted), parts
+
+
+def trunk(draft: Draft) -> Draft:
+    """Return one path of a draft, for models that read chains only: down by drawn nodes first, then the surest."""
+    path, node = [0], 0
+    while children := draft.tree.children(node):
+        drawn = [] if draft.drawn is None else [child for child in children if draft.drawn[child]]
+        node = drawn[0] if drawn else max(children, key=lambda child: float(draft.guess[child]))
+        path.append(node)
+    if len(path) == len(draft.tree):
+        return draft
+    laws = {place: draft.laws[node] for place, node in enumerate(path) if node in draft.laws}
+    kept = None if draft.drawn is None else draft.drawn[path]
+    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.guess[path], draft.source[path], laws, kept)
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

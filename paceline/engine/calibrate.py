@@ -27,9 +27,8 @@ from paceline.engine.measured import path_of, read, write
 from paceline.engine.quality import REPEATS as ENOUGH
 from paceline.engine.quality import SURE, Observed, Quality, judge, worth_replacing
 from paceline.hardware import Neighbours, cpu_model, own_cores
-from paceline.model.base import Model
+from paceline.model.base import Model, packed
 from paceline.model.flatten import SLACK, flatten
-from paceline.model.native import NativeModel
 from paceline.store import turn
 from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
@@ -171,7 +170,7 @@ def _base(found: Calibration, rows: int) -> float:
 
 
 def _attempt(model: Model, drafter: Drafter, tools: Instruments) -> Calibration:
-    native = model if isinstance(model, NativeModel) else None
+    native = packed(model)
     threads = native.threads if native else 1
     tools.neighbours()
     floor = native.floor_seconds(PROBE) if native and native.weight_bytes >= LEAST else 0.0

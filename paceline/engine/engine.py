@@ -9,11 +9,12 @@ from collections.abc import Sequence as Seq
 from paceline.control.base import Controller
 from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
-from paceline.engine.sequence import WAITING, Request, Sequence
-from paceline.engine.step import Parts, step
-from paceline.errors import ContextOverflow, UsageError
+from paceline.engine.sequence import Request, Sequence
+from paceline.engine.step import Parts, end, step
+from paceline.errors import ContextOverflow, UsageError, reply_error
+from paceline.kernels.ops import PAGE
 from paceline.model.base import Model
-from paceline.model.cache import PagedCache
+from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import SLACK
 from paceline.model.narrowed import NarrowedModel
 from paceline.sample.params import check_ids, check_known, validate
@@ -23,7 +24,16 @@ from paceline.verify.base import Verifier
 
 
 class Engine:
-    """Runs requests of one target model; not for two threads at once."""
+    """Runs requests of one target model; not for two threads at once.
+
+    Args:
+        context: tokens that prompt and reply of one request share.
+        slots: how many requests run at once.
+        cache_bytes: what keys and values of all of them may take; `None` for `slots` whole contexts.
+
+    Raises:
+        UsageError: drafter or verifier want what the model's backend cannot do, or the cache has no room for a context.
+    """
 
     def __init__(
         self,
@@ -35,20 +45,32 @@ class Engine:
         *,
         context: int,
         slots: int = 8,
+        cache_bytes: int | None = None,
     ) -> None:
         self.tokenizer, self.context = tokenizer, context
         if tokenizer.vocab_size < model.spec.vocab:
             model = NarrowedModel(model, tokenizer.vocab_size)
-        self.cache: PagedCache = model.new_cache((context + SLACK) * slots)
-        self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(slots))
+        suit(model, drafter, verifier)
+        whole = pages_of(context + SLACK)
+        pages = whole * slots if cache_bytes is None else cache_bytes // model.page_bytes
+        if pages < whole:
+            raise UsageError(
+                f"cache_bytes must hold one context of {context} tokens, "
+                f"at least {whole * model.page_bytes} bytes, got `{cache_bytes}`",
+                hint="lower the context (--context) or raise cache_bytes",
+            )
+        self.cache: PagedCache = model.new_cache(pages * PAGE)
+        self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(self.cache, slots))
 
     def add(self, request: Request) -> None:
-        """Queue a request; refuses what `check` refuses."""
+        """Queue a request; refuses what `check` refuses, and an id that is running."""
         self.check(request)
+        if self.has(request.id):
+            raise UsageError(f"a request with id `{request.id}` is running already")
         self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
     def check(self, request: Request) -> None:
-        """Refuse a request that cannot run.
+        """Refuse a request that cannot run; any thread may ask.
 
         Raises:
             UsageError: the prompt is empty, has ids outside the vocabulary, or a setting is out of range.
@@ -58,8 +80,6 @@ class Engine:
         spec = self.parts.model.spec
         check_ids(request.params, spec.vocab, spec.padding)
         self.check_text(request.prompt, most=self.context - 1)
-        if self.parts.scheduler.find(request.id) is not None:
-            raise UsageError(f"a request with id `{request.id}` is running already")
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
         """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
@@ -78,10 +98,6 @@ class Engine:
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Nothing happens if no request is there."""
         self.parts.scheduler.admit()
-        for sequence in self.parts.scheduler.choose():
-            # Not before: pages that waiting requests held would be missing for those that run.
-            if sequence.cache == WAITING:
-                sequence.cache = self.cache.open(sequence.tokens.tolist())
         played = [] if self.is_idle else step(self.parts)
         owed = list(self.parts.owed)
         self.parts.owed.clear()
@@ -93,14 +109,31 @@ class Engine:
             yield from self.step()
         self.cache.check()
 
-    def cancel(self, request: int) -> None:
-        """End a request without an event and give back what it held; nothing happens if it has ended."""
+    def has(self, request: int) -> bool:
+        """Whether a request was added and has not ended."""
+        return self.parts.scheduler.find(request) is not None
+
+    def cancel(self, request: int) -> Event | None:
+        """End a request, give back what it held, and return its last event; nothing happens if it has ended."""
         sequence = self.parts.scheduler.find(request)
-        if sequence is not None:
-            self.parts.scheduler.remove(sequence)
-            if sequence.cache != WAITING:
-                self.cache.release(sequence.cache)
-                self.parts.drafter.release(request)
+        if sequence is None:
+            return None
+        end(self.parts, sequence)
+        return Event(request, (), "", finish_reason="cancelled")
+
+    def fail(self, error: BaseException) -> list[Event]:
+        """End what was running when a round failed, for it may be half played; return what is to be told.
+
+        Requests that wait go on, unless none was running: then they are what fails.
+        """
+        events = list(self.parts.owed)
+        self.parts.owed.clear()
+        running = self.parts.scheduler.running or self.parts.scheduler.sequences
+        for sequence in running:
+            with contextlib.suppress(Exception):  # a drafter that failed may fail again
+                end(self.parts, sequence)
+            events.append(Event(sequence.id, (), "", finish_reason="error", error=reply_error(error)))
+        return events
 
     @contextlib.contextmanager
     def playing(self, parts: Parts) -> Iterator[None]:
@@ -114,3 +147,22 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         return self.parts.scheduler.is_idle
+
+
+def suit(model: Model, drafter: Drafter, verifier: Verifier) -> None:
+    """Refuse what a model's backend cannot do.
+
+    Raises:
+        UsageError: the drafter taps layers, or the verifier draws trees, and the model has none.
+    """
+    layers = model.spec.layers if model.capabilities.taps else 0
+    if wrong := [layer for layer in drafter.taps if not 0 <= layer < layers]:
+        which = f"layers from 0 to {layers - 1}" if layers else "no layer of this model"
+        raise UsageError(
+            f"drafter `{','.join(drafter.sources)}` may tap {which}, got `{wrong[0]}`",
+            hint="--draft auto needs no taps",
+        )
+    if verifier.draws in ("tree", "greedy_tree") and not model.capabilities.trees:
+        raise UsageError(
+            f"`{type(verifier).__name__}` draws trees, and this model reads chains only", hint="--verify coupled"
+        )

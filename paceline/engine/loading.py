@@ -20,8 +20,8 @@ from paceline.engine.calibrate import Calibration, Instruments, calibrated, iden
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa, native
+from paceline.model import backend
 from paceline.model.files import ModelFile, open_model
-from paceline.model.native import NativeModel
 from paceline.model.sources import known_models, resolve
 from paceline.registry import complete
 from paceline.tokenizer import Tokenizer
@@ -67,7 +67,7 @@ def load(source: str, pool: native.Pool, *, quant: str, context: int | None, pro
             )
         with reading(path.name, file.nbytes, progress) as report:
             padding = padding_of(tokenizer, file.spec.vocab)
-            model = NativeModel(file, pool, quant=quant, progress=report, padding=padding)
+            model = backend.load(file, pool, quant=quant, progress=report, padding=padding)
     finally:
         file.close()
     reads = context or min(file.spec.context, DEFAULT_CONTEXT)

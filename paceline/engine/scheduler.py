@@ -1,38 +1,75 @@
-"""Who takes part in the next round. First come, first served; the seam for continuous batching."""
+"""Who takes part in the next round, and with how many rows. First come, first served.
+
+Pages of the cache are a pool that all sequences share, and rows of a round are shared too: what decodes goes on while
+prompts are read beside it. Knows sequences and whose pages are whose, nothing of drafts or models.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 
-from paceline.engine.sequence import Sequence
+from paceline.draft.check import MOST_NODES
+from paceline.engine.sequence import WAITING, Sequence
+from paceline.model.cache import PagedCache, pages_of
+from paceline.model.flatten import CHUNK, SLACK
 from paceline.types import Load
+
+ROWS = CHUNK  # tokens of all texts that one round reads; guesses come on top, at their own price
+READING = 4  # one row of so many is kept for prompts, whatever decodes beside them
 
 
 class Scheduler:
-    """Keep at most `slots` sequences running and hand all of them to each round."""
+    """Runs at most `slots` sequences over the pages of `cache`, which must hold at least one whole sequence."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, cache: PagedCache, slots: int) -> None:
         self.slots = slots
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
+        self._cache = cache
+        self._waiting: deque[Sequence] = deque()  # in the order of arrival; who was preempted is first again
+        self._running: list[Sequence] = []  # in the order of arrival
+        self._turns = 0
 
     def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its turn; it holds nothing until then."""
         self._waiting.append(sequence)
 
     def admit(self) -> list[Sequence]:
-        """Let waiting sequences run while there are slots and return them."""
-        admitted = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.slots - len(self._running)))]
-        self._running += admitted
+        """Let waiting sequences run, in order, while there are slots and pages for their texts; return them."""
+        admitted = []
+        while self._waiting and len(self._running) < self.slots and self._opens(self._waiting[0]):
+            self._running.append(self._waiting.popleft())
+            admitted.append(self._running[-1])
         return admitted
 
-    def choose(self) -> list[Sequence]:
-        """Return the sequences of the next round."""
-        return list(self._running)
+    def choose(self, free_pages: int, row_budget: int) -> list[tuple[Sequence, int]]:
+        """Return who plays the next round, in order of arrival, and how many tokens of its text each may read in it.
+
+        A sequence that has only its last token to read takes one row, and what is guessed for it comes on top; longer
+        texts share what is left. Where pages run out the youngest gives its own back and waits, to be read again
+        later, or pauses if it is the one that lacks them; so the oldest always goes on.
+
+        Args:
+            free_pages: how many pages the round may take.
+            row_budget: how many rows, at least 2.
+        """
+        turns = []
+        for sequence, rows in self._shares(row_budget):
+            if sequence.cache == WAITING:  # preempted for an older one
+                continue
+            needed = self._needed(sequence, rows)
+            while needed > free_pages and self._running[-1] is not sequence:
+                free_pages += self._preempt()
+            if needed <= free_pages:
+                free_pages -= needed
+                sequence.has_played = True
+                turns.append((sequence, rows))
+        assert turns or not self._running, (free_pages, row_budget, len(self._running))
+        return turns
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is."""
+        """Take a sequence out, wherever it is, and give its pages back."""
         if sequence in self._running:
             self._running.remove(sequence)
+            self._close(sequence)
         else:
             self._waiting.remove(sequence)
 
@@ -40,9 +77,78 @@ class Scheduler:
         """Return the sequence of a request that has not ended."""
         return next((s for s in (*self._running, *self._waiting) if s.id == request), None)
 
+    @property
+    def running(self) -> list[Sequence]:
+        """Those that hold pages, in order of arrival."""
+        return list(self._running)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """All that have not ended, in order of arrival."""
+        return [*self._running, *self._waiting]
+
     def load(self) -> Load:
         return Load(len(self._running), len(self._waiting))
 
     @property
     def is_idle(self) -> bool:
         return not self._running and not self._waiting
+
+    def check(self) -> None:
+        """Recount who holds pages; raise `AssertionError` with what disagrees."""
+        assert len(self._running) <= self.slots, (len(self._running), self.slots)
+        assert all(one.cache != WAITING for one in self._running), [one.id for one in self._running]
+        assert all(one.cache == WAITING for one in self._waiting), [one.id for one in self._waiting]
+        holders = [one.cache for one in self._running]
+        assert len(set(holders)) == len(holders), holders
+        self._cache.check()
+
+    # ---- rows
+
+    def _shares(self, row_budget: int) -> list[tuple[Sequence, int]]:
+        """Return how many rows each running sequence gets, in order of arrival; those that get none are left out."""
+        lacking = {one.id: len(one) - self._cache.length(one.cache) for one in self._running}
+        reading = [one for one in self._running if lacking[one.id] > 1]
+        others = [one for one in self._running if lacking[one.id] == 1]
+        most = row_budget - (max(row_budget // READING, 1) if reading else 0)
+        if len(others) > most:
+            others = sorted(others, key=lambda one: one.turn)[:most]
+            for one in others:
+                self._turns += 1
+                one.turn = self._turns
+        rows = dict.fromkeys((one.id for one in others), 1)
+        left = row_budget - len(rows)
+        for one in reading:
+            rows[one.id] = min(lacking[one.id], left)
+            left -= rows[one.id]
+        return [(one, rows[one.id]) for one in self._running if rows.get(one.id)]
+
+    # ---- pages
+
+    def _needed(self, sequence: Sequence, rows: int) -> int:
+        """Return how many more pages a round may take for a sequence; one that still reads is not drafted for."""
+        filled = self._cache.length(sequence.cache)
+        tree = MOST_NODES if len(sequence) - filled == 1 else 0
+        return max(pages_of(filled + rows + tree) - self._cache.pages(sequence.cache), 0)
+
+    def _opens(self, sequence: Sequence) -> bool:
+        """Give a sequence the pages known of its text, if all running texts and its own find room for their rest."""
+        sequence.cache = self._cache.open(sequence.tokens.tolist())
+        if sum(map(self._lacking, (*self._running, sequence))) <= self._cache.free_pages:
+            return True
+        self._close(sequence)
+        return False
+
+    def _lacking(self, sequence: Sequence) -> int:
+        return max(pages_of(len(sequence) + SLACK) - self._cache.pages(sequence.cache), 0)
+
+    def _preempt(self) -> int:
+        """Let the youngest wait again, first in the line; return how many pages that frees."""
+        before, youngest = self._cache.free_pages, self._running.pop()
+        self._close(youngest)
+        self._waiting.appendleft(youngest)
+        return self._cache.free_pages - before
+
+    def _close(self, sequence: Sequence) -> None:
+        self._cache.release(sequence.cache)
+        sequence.cache = WAITING

@@ -26,10 +26,15 @@ class Request:
 
 
 class Sequence:
-    """The one owner of a request's tokens. `cache` is its handle in the target's cache once it runs."""
+    """The one owner of a request's tokens.
+
+    `cache` is its handle in the target's cache while it runs; `has_played` tells whether it had rows yet; `turn` is its
+    place where sequences take turns, the least first.
+    """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
         self.id, self.params, self.cache = request.id, request.params, WAITING
+        self.has_played, self.turn = False, 0
         self.prompt_length = len(request.prompt)
         self.limit = min(self.prompt_length + request.params.max_tokens, context)
         self.finish_reason: FinishReason | None = None

@@ -16,15 +16,14 @@ from paceline.control.base import Controller
 from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
 from paceline.engine.account import round_of, sources_of
-from paceline.engine.batch import Part, pack
-from paceline.engine.scheduler import Scheduler
+from paceline.engine.batch import Part, pack, trunk
+from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Sequence
 from paceline.errors import PacelineError, reply_error
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.model.flatten import CHUNK
 from paceline.sample.logprobs import logprobs_of
-from paceline.types import Budget, Event, Floats, Logits, Logprobs, Verdict, Verified
+from paceline.types import Budget, Event, Floats, Forward, Logits, Logprobs, Verdict, Verified
 from paceline.verify.base import Verifier
 
 
@@ -46,9 +45,10 @@ class Parts:
 
 
 def step(parts: Parts) -> list[Event]:
-    """Play one round with every running sequence and return what became known, one event per sequence."""
+    """Play one round with the sequences whose turn it is and return what became known, one event per sequence."""
     started = parts.clock()
-    chosen = parts.scheduler.choose()
+    turns = parts.scheduler.choose(parts.cache.free_pages, ROWS)
+    chosen = [sequence for sequence, _ in turns]
     views = [sequence.view() for sequence in chosen]
     load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
     budgets = parts.controller.budgets(views, load)
@@ -56,14 +56,16 @@ def step(parts: Parts) -> list[Event]:
     decided = parts.clock()
     drafts = parts.drafter.propose(views, budgets)
     check(drafts, views, parts.model.spec.vocab, parts.drafter.sources)
+    if not parts.model.capabilities.trees:
+        drafts = [trunk(draft) for draft in drafts]
     drafted = parts.clock()
-    batch, shares = pack(chosen, drafts, parts.cache, CHUNK)
+    batch, shares = pack(turns, drafts, parts.cache)
     packed = parts.clock()
-    out = parts.model.forward(batch, parts.cache)
+    out = parts.model.forward(batch, parts.cache, taps=parts.drafter.taps)
     verified = parts.clock()
     settlements: list[tuple[Event, Verdict | None]] = []
     try:
-        settlements = settle_all(parts, shares, out.logits)
+        settlements = settle_all(parts, shares, out)
         ended = parts.clock()
         other = (decided - started) + (packed - drafted) + (ended - verified)
         n = len(shares)
@@ -91,12 +93,12 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
     return Budget(nodes, depth, budget.price, budget.step, budget.plain, budget.floor)
 
 
-def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[Event, Verdict | None]]:
+def settle_all(parts: Parts, shares: list[Part], out: Forward) -> list[tuple[Event, Verdict | None]]:
     """Settle every sequence; one that fails ends alone. If that is broken off, what was settled is told later."""
     settled: list[tuple[Event, Verdict | None]] = []
     try:
         for share in shares:
-            settled.append(settle_alone(parts, share, logits))
+            settled.append(settle_alone(parts, share, out))
         return settled
     except BaseException:
         parts.owed.extend(event for event, _ in settled)
@@ -106,15 +108,15 @@ def settle_all(parts: Parts, shares: list[Part], logits: Floats) -> list[tuple[E
         raise
 
 
-def settle_alone(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
+def settle_alone(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | None]:
     """Settle one sequence; whatever its tokenizer, processors, stops or verifier raise ends it and no other."""
     try:
-        return settle(parts, share, logits)
+        return settle(parts, share, out)
     except Exception as error:
         return fail(parts, share.sequence, error), None
 
 
-def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | None]:
+def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | None]:
     """Verify one sequence's draft, commit what was kept, and end the sequence if it must end."""
     sequence, pending = share.sequence, list(range(share.pending))
     start = parts.cache.length(sequence.cache)
@@ -122,7 +124,7 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
     if not share.is_complete:
         parts.cache.commit(sequence.cache, pending, known)
         return Event(sequence.id, (), ""), None
-    view, said = sequence.view(), part_of(logits, share.rows)
+    view, said = sequence.view(), part_of(out.logits, share.rows)
     verdict = parts.verifier.verify(share.draft, said, view)
     guesses = share.draft.tree.tokens.tolist()
     accepted = [guesses[node] for node in verdict.nodes]
@@ -135,7 +137,8 @@ def settle(parts: Parts, share: Part, logits: Floats) -> tuple[Event, Verdict | 
         after = (0, *verdict.nodes)[:kept]
         logprobs = logprobs_of(said, after, tokens, sequence.params.logprobs)
     verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
-    verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), said)
+    taps = {layer: states[share.flat] for layer, states in out.taps.items()}
+    verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), said, taps)
     parts.drafter.observe(view, share.draft, verified)
     if sequence.finish_reason:
         end(parts, sequence)
@@ -159,5 +162,5 @@ def fail(parts: Parts, sequence: Sequence, error: Exception) -> Event:
 def end(parts: Parts, sequence: Sequence) -> None:
     """Give back everything a sequence holds."""
     parts.scheduler.remove(sequence)
-    parts.cache.release(sequence.cache)
-    parts.drafter.release(sequence.id)
+    if sequence.has_played:
+        parts.drafter.release(sequence.id)

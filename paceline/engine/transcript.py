@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from copy import deepcopy
 from time import perf_counter
 
@@ -24,29 +23,32 @@ class Transcript:
         self.error: PacelineError | None = None
         self.is_cut = False
         self.logprobs = list[Logprobs]()
-        self.waiting = deque[Event]()  # not yet read
         self.tally = Tally()
-        self._lock = threading.RLock()  # who reads need not be who plays
+        self._lock = threading.RLock()  # a completion may be asked for by another thread
         self.started = perf_counter()
         self.first: float | None = None
         self.last = self.started
 
-    def add(self, event: Event) -> None:
-        """Enter an event and keep it until it is read; the first token's round counts as prefill."""
+    def add(self, event: Event, seconds: float) -> None:
+        """Enter an event that became known at `seconds`; the first token's round counts as prefill."""
         with self._lock:
             self.text += event.text
             self.tokens += event.tokens
             self.sources += event.sources
             self.logprobs += event.logprobs
             self.finish_reason, self.is_cut, self.error = event.finish_reason, event.is_cut, event.error
-            self.waiting.append(event)
-            self.last = perf_counter()
+            self.last = seconds
             if event.round is not None and event.tokens:
                 self.tally.add(event.round)
                 if self.first is not None:
                     self.tally.add_seconds(event.round)
             if self.first is None and event.tokens:
                 self.first = self.last
+
+    def cancel(self) -> None:
+        """Say that no more is read."""
+        with self._lock:
+            self.finish_reason = "cancelled"
 
     def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
         """Return the reply as far as it has come, which nothing that follows changes."""

@@ -64,7 +64,7 @@ class Upkeep:
     def between_requests(self, controller: Controller) -> None:
         """Calibrate anew if rounds have long taken another time, or a doubtful table's machine is quieter now.
 
-        Nothing may be running.
+        No round may be under way; requests may wait meanwhile.
         """
         if self._quality is None or not isinstance(controller, OptimalController):
             return

@@ -95,10 +95,10 @@ class PagedCache:
         """
         entry = self._entries[sequence]
         filled = len(entry.tokens)
-        needed = -(-(filled + count) // PAGE) - len(entry.pages)
+        needed = pages_of(filled + count) - len(entry.pages)
         partial = filled // PAGE if filled % PAGE else None
         split = partial is not None and self._count[entry.pages[partial]] > 1
-        if needed + split > len(self._free) + len(self._idle):
+        if needed + split > self.free_pages:
             raise ContextOverflow(
                 f"the cache has room for {self.store.pages * PAGE} tokens, {self.held()} are held, "
                 f"and a sequence asked for `{count}` more",
@@ -172,6 +172,15 @@ class PagedCache:
         entry = self._entries[sequence]
         return [self._slot(entry, position) for position in range(len(entry.tokens))]
 
+    @property
+    def free_pages(self) -> int:
+        """How many pages no sequence holds."""
+        return len(self._free) + len(self._idle)
+
+    def pages(self, sequence: int) -> int:
+        """Return how many pages a sequence holds."""
+        return len(self._entries[sequence].pages)
+
     def held(self) -> int:
         """Return how many tokens' room is held by sequences."""
         return sum(count > 0 for count in self._count) * PAGE
@@ -238,7 +247,7 @@ class PagedCache:
 
     def _trim(self, entry: _Entry) -> None:
         """Give back pages past the committed tokens: what a refused branch had filled."""
-        keep = -(-len(entry.tokens) // PAGE)
+        keep = pages_of(len(entry.tokens))
         while len(entry.pages) > keep:
             self._drop(entry.pages.pop())
 
@@ -256,6 +265,11 @@ class PagedCache:
         key = self._key_of.pop(page, None)
         if key is not None:
             del self._by_key[key]
+
+
+def pages_of(tokens: int) -> int:
+    """Return how many pages so many tokens take."""
+    return -(-tokens // PAGE)
 
 
 def _content_key(before: bytes, tokens: Seq[int]) -> bytes:

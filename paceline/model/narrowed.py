@@ -21,7 +21,12 @@ class NarrowedModel:
     def __init__(self, model: Model, vocab: int) -> None:
         assert vocab <= model.spec.vocab, (vocab, model.spec.vocab)
         self.spec = replace(model.spec, vocab=vocab)
+        self.capabilities = replace(model.capabilities, native_loop=False)
         self._model = model
+
+    @property
+    def page_bytes(self) -> int:
+        return self._model.page_bytes
 
     def new_cache(self, tokens: int) -> PagedCache:
         return self._model.new_cache(tokens)

@@ -17,6 +17,7 @@ from paceline.kernels.native import choose_isa, native
 from paceline.kernels.ops import PAGE, Linear
 from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import Tensor
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
 from paceline.model.files import ModelFile
@@ -37,6 +38,8 @@ class NativeModel:
         padding: ids, ascending, that no token has though the output matrix has rows for them: they get no logit, those
             behind the last token are no ids of this model.
     """
+
+    capabilities = Capabilities(row_independent=True, trees=True, taps=True, native_loop=True)
 
     def __init__(
         self,
@@ -84,6 +87,12 @@ class NativeModel:
         """
         tokens = np.zeros(0, np.int32) if ids is None else np.ascontiguousarray(ids, np.int32)
         return native.DraftLoop(self._tape.program, self._logits, self.spec.vocab, tokens)
+
+    @property
+    def page_bytes(self) -> int:
+        """See `Model`: keys and values are numbers of 16 bits."""
+        spec = self.spec
+        return 2 * spec.layers * spec.kv_heads * spec.head_dim * PAGE * 2
 
     def new_cache(self, tokens: int) -> PagedCache:
         """Make a cache for `tokens` tokens; its memory is only touched as it fills."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import paceline
-import paceline.engine.llm as engine
+import paceline.service.llm as engine
 import paceline.verify.coupled as coupled
 from paceline.audit.audit import Audit, audit, reply
 from paceline.audit.forced import first_difference
@@ -21,10 +21,10 @@ from paceline.draft.base import empty_draft
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.engine.engine import Engine
-from paceline.engine.llm import LLM
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.model.cache import PagedCache
+from paceline.service.llm import LLM
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Draft, SamplingParams, TokenTree, Verdict, View
 from paceline.verify.coupled import CoupledVerifier

@@ -46,7 +46,7 @@ def model():
 @pytest.fixture
 def one_load(model, monkeypatch):
     """Load each set of settings once for all tests of the session."""
-    from paceline.engine import llm as home
+    from paceline.service import llm as home
 
     real = home.LLM
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_load")
 @pytest.fixture
 def chat(cli, talker, monkeypatch):
     """Pipe lines into a chat and record every conversation that reaches the model."""
-    from paceline.engine import llm as home
+    from paceline.service import llm as home
 
     asked = []
     load = home.LLM
@@ -120,7 +120,7 @@ def test_a_full_context_is_said_and_the_chat_goes_on(chat):
 
 
 def test_the_second_turn_finds_the_first_in_the_cache(talker):
-    from paceline.engine.llm import LLM
+    from paceline.service.llm import LLM
     from paceline.types import SamplingParams
 
     llm = LLM(talker, draft="off")

@@ -58,7 +58,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
         raise UsageError("far enough")
 
     monkeypatch.setattr(options.Shared, "chosen", watch)
-    monkeypatch.setattr("paceline.engine.llm.LLM", load)
+    monkeypatch.setattr("paceline.service.llm.LLM", load)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt")))
     given = [f"--{name.replace('_', '-')}={value}" for name, value in {**LOADING, **DRAWING}.items()]
     more = ["--logprobs", "5", "--json"] if command == "generate" else []
@@ -70,8 +70,8 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
 
 
 def test_every_setting_has_an_option_except_pythons_and_servers():
-    """`slots` is no use to one request, a processor is code, and allowed ids are a program's business."""
-    assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots"}
+    """`slots` and `cache_bytes` are no use to one request, a processor is code, allowed ids a program's business."""
+    assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots", "cache_bytes"}
     assert {field.name for field in fields(SamplingParams)} == {
         *DRAWING,
         *LISTS,

@@ -51,7 +51,7 @@ def test_sigint_with_json_prints_what_there_is(terminal):
     text = screen.read_until(None)
     assert screen.process.wait(timeout=10) == 130
     reply = json.loads(text[text.index('{"model"') :])
-    assert reply["finish_reason"] is None
+    assert reply["finish_reason"] == "cancelled"
     assert reply["usage"]["completion_tokens"] == len(reply["token_ids"])
 
 

@@ -102,7 +102,7 @@ WRONG = [
     ("arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:30].encode("ascii", "replace")
 )
 def test_a_wrong_call_gets_two_lines_and_code_2(cli, monkeypatch, arguments, said):
-    monkeypatch.setattr("paceline.engine.llm.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
+    monkeypatch.setattr("paceline.service.llm.LLM", lambda *_, **__: pytest.fail("a model was loaded for it"))
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
     assert said in result.err
@@ -214,7 +214,7 @@ def test_a_file_one_may_not_read_is_an_error(cli, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "secret.gguf")
 
-    monkeypatch.setattr("paceline.engine.llm.LLM", refuse)
+    monkeypatch.setattr("paceline.service.llm.LLM", refuse)
     result = cli("generate", "x")
     assert result.code == 1
     assert result.err == "error: Permission denied: secret.gguf\n"

@@ -17,12 +17,12 @@ from paceline.doctor.pair import check_pair, draft_models
 from paceline.doctor.report import costs_of, predicted, verdict
 from paceline.doctor.room import memory
 from paceline.engine import calibrate
-from paceline.engine.llm import LLM
 from paceline.engine.loading import read_tokenizer
 from paceline.model.files import open_model
 from paceline.model.sources import resolve
 from paceline.plan.performance import Costs, chain
 from paceline.plan.shapes import SHAPES
+from paceline.service.llm import LLM
 from paceline.types import Round, SamplingParams, Spent
 
 

@@ -15,9 +15,9 @@ from paceline.draft.staged import StagedDrafter
 from paceline.engine.account import Tally, round_of, sources_of
 from paceline.engine.batch import graft, pack
 from paceline.engine.engine import Engine
-from paceline.engine.scheduler import Scheduler
+from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Request, Sequence
-from paceline.engine.step import CHUNK, limit
+from paceline.engine.step import limit
 from paceline.errors import ContextOverflow, UsageError
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, half_liar
 from paceline.types import Budget, Draft, Event, SamplingParams, TokenTree, Verdict
@@ -184,7 +184,7 @@ def test_a_long_prompt_is_read_in_pieces_beside_others():
         assert event.round.committed == len(event.tokens)
     assert said[0] == [0, 0, 0, 1, 1]  # 1000 tokens in pieces of 256
     assert said[1] == [1] * 8
-    assert CHUNK == 256
+    assert ROWS == 256
 
 
 # ---- parts of a round
@@ -256,12 +256,12 @@ def test_a_tree_is_grafted_onto_the_tokens_before_it():
 
 
 def test_a_scheduler_removes_the_waiting_and_the_running():
-    scheduler = Scheduler(1)
+    scheduler = Scheduler(TinyModel(VOCAB).new_cache(1024), 1)
     first, second = sequence(0), sequence(1)
     scheduler.add(first)
     scheduler.add(second)
-    assert scheduler.choose() == []
-    assert scheduler.admit() == scheduler.choose() == [first]
+    assert scheduler.choose(32, ROWS) == []
+    assert scheduler.admit() == [one for one, _ in scheduler.choose(32, ROWS)] == [first]
     assert scheduler.admit() == []
     assert scheduler.find(1) is second
     assert scheduler.find(2) is None
@@ -312,8 +312,7 @@ def test_a_round_counts_a_tree_by_depth_and_source():
     engine = engine_of()
     engine.add(Request(0, [0], SamplingParams()))
     (one,) = engine.parts.scheduler.admit()
-    one.cache = engine.cache.open()
-    _, (part,) = pack([one], [draft], engine.cache, CHUNK)
+    _, (part,) = pack([(one, ROWS)], [draft], engine.cache)
     assert part.rows == slice(0, 5)
     round = round_of(
         Event(0, (1, 3, 9), ""), Verdict((1, 3), 9), part, ("a", "b"), rows=6, spent={}, seconds=(0.1, 0.2, 0.3)

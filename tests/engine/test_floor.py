@@ -10,7 +10,7 @@ from tiny import text, tiny
 from paceline.control.fixed import FixedController
 from paceline.draft.model import ModelDrafter
 from paceline.draft.steps import entropy
-from paceline.engine.llm import LLM
+from paceline.service.llm import LLM
 from paceline.testing import TinyModel
 from paceline.types import Budget, Floor, SamplingParams, View
 

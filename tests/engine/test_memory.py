@@ -21,9 +21,9 @@ from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
-from paceline.engine.llm import LLM
 from paceline.engine.memory import KEPT, TRUSTED, Memory
 from paceline.model.sources import models_folder
+from paceline.service.llm import LLM
 from paceline.store import turn
 from paceline.testing import TinyModel
 from paceline.types import Load, SamplingParams
@@ -293,7 +293,7 @@ def test_a_model_remembers_between_two_loads_and_says_the_same(home, talker):
     def reply():
         llm = LLM(talker, draft="suffix,recycle", context=256, threads=1)
         said = llm.generate("the cat and the dog and the cat", SamplingParams(max_tokens=16, ignore_eos=True)).token_ids
-        llm._memory.save()
+        llm.close()
         return said
 
     first = reply()
@@ -315,7 +315,7 @@ def test_a_corpus_that_grows_is_no_other_machine(home, talker, tmp_path):
 
 def test_the_end_of_a_process_is_soon_enough(home, talker):
     code = (
-        "import sys; from paceline.engine.llm import LLM; from paceline.types import SamplingParams\n"
+        "import sys; from paceline.service.llm import LLM; from paceline.types import SamplingParams\n"
         "llm = LLM(sys.argv[1], draft='recycle', context=256, threads=1)\n"
         "llm.generate('the cat and the dog', SamplingParams(max_tokens=12, ignore_eos=True))"
     )

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from paceline.engine.llm import LLM
 from paceline.errors import ContextOverflow, PacelineError, ProcessorError, UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
+from paceline.service.llm import LLM
 from paceline.types import SamplingParams, TokenTree
 
 PARAMS = SamplingParams(max_tokens=6)
@@ -114,15 +114,15 @@ def test_collection_waits_while_a_measurement_runs(llm, monkeypatch):
     """A reply abandoned in a cycle is closed whenever Python likes."""
     begun = llm.stream("Once upon a time", SamplingParams(max_tokens=40, ignore_eos=True))
     next(iter(begun))
-    swept, forward = [], llm.target.model.forward
-    monkeypatch.setattr(type(llm), "_sweep", lambda self: swept.append(1))
+    cancelled, forward, cancel = [], llm.target.model.forward, llm.engine.cancel
+    monkeypatch.setattr(llm.engine, "cancel", lambda request: cancelled.append(request) or cancel(request))
     closing = [begun.events]
 
-    def closes(batch, cache):
-        if closing:
+    def closes(batch, cache, *, taps=()):
+        if closing and not len(batch.lengths) - 1 and batch.tokens.tolist()[-1:] == [7]:
             closing.pop().close()
-            assert not swept
-        return forward(batch, cache)
+            assert not cancelled
+        return forward(batch, cache, taps=taps)
 
     monkeypatch.setattr(llm.target.model, "forward", closes)
     llm.plain_seconds_per_token([5, 6, 7], 1)

@@ -6,8 +6,8 @@ import pytest
 from paceline import register_drafter
 from paceline.draft.adopted import Adopted
 from paceline.draft.base import Drafter, empty_draft
-from paceline.engine.llm import LLM
 from paceline.errors import UsageError
+from paceline.service.llm import LLM
 from paceline.types import Draft, SamplingParams, TokenTree
 
 PROMPT = "the cat sat on the mat"

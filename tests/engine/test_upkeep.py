@@ -12,8 +12,8 @@ from paceline.control.optimal import OptimalController
 from paceline.draft.base import NoDrafter
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
-from paceline.engine.llm import LLM
 from paceline.engine.upkeep import Rehearsal, Upkeep
+from paceline.service.llm import LLM
 from paceline.testing import TinyModel
 from paceline.types import SamplingParams
 

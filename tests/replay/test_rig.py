@@ -24,6 +24,7 @@ class Timed:
 
     def __init__(self, model, clock, kind):
         self.model, self.clock, self.kind, self.spec = model, clock, kind, model.spec
+        self.capabilities = model.capabilities
 
     def new_cache(self, tokens):
         return self.model.new_cache(tokens)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paceline.kernels.ops import PAGE
+from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.spec import ModelSpec
 from paceline.types import Batch, Forward
@@ -39,6 +40,8 @@ class _Recorded:
     """Reads texts one at a time; `text` is the one being replied to."""
 
     kind = ""
+    capabilities = Capabilities(row_independent=True, trees=True)
+    page_bytes = 4 * PAGE
 
     def __init__(self, recording: Recording, clock: Clock) -> None:
         vocab = len(recording.vocabulary)

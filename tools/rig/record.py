@@ -18,12 +18,12 @@ from paceline.config import LLMConfig
 from paceline.draft.base import Drafter, Loaded
 from paceline.draft.model import ModelDrafter
 from paceline.engine.completion import Completion
-from paceline.engine.llm import LLM
 from paceline.engine.loading import load_drafter
 from paceline.kernels.native import native, new_pool
 from paceline.model.base import Model
 from paceline.model.extend import extend, read_on
 from paceline.model.flatten import CHUNK
+from paceline.service.llm import LLM
 from paceline.types import Budget, SamplingParams, View
 from rig.recording import BESIDE, DEEP, LIKELY, SURE, Array, Recording, Text, dense
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +15,6 @@ import numpy as np
 from paceline.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
 from paceline.draft.base import Loaded
-from paceline.engine.baton import Baton
 from paceline.engine.calibrate import Instruments
 from paceline.engine.completion import Completion, Setup
 from paceline.engine.engine import Engine
@@ -35,26 +33,12 @@ from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.extend import read_on
 from paceline.model.flatten import flatten
-from paceline.types import Event, SamplingParams, TokenTree
+from paceline.service.reply import Events, Reply
+from paceline.service.service import Service, Ticket
+from paceline.types import SamplingParams, TokenTree
 
 Message = Mapping[str, Any]
 DEFAULTS = LLMConfig()
-
-
-class Reply:
-    """A reply in the making: iterate over its events once; `completion` is the reply as far as it has come."""
-
-    def __init__(self, events: Iterator[Event], finish: Callable[[], Completion]) -> None:
-        self.events = events
-        self._finish = finish
-
-    def __iter__(self) -> Iterator[Event]:
-        return self.events
-
-    @property
-    def completion(self) -> Completion:
-        """Return the reply so far; after the last event, the whole one."""
-        return self._finish()
 
 
 class LLM:
@@ -99,9 +83,6 @@ class LLM:
             self.config, self.target, drafter, pool, progress=progress, instruments=instruments
         )
         self.calibration_key = calibration_key(self.config, self.target, drafter, pool)
-        self._upkeep = Upkeep(self.target.model, drafter, self.calibration_key, measured)
-        self._memory = Memory.of(self.calibration_key, drafter, controller)
-        weakref.finalize(self, self._memory.save)
         self.engine = Engine(
             self.target.model,
             self.tokenizer,
@@ -110,20 +91,24 @@ class LLM:
             verifier,
             context=self.context,
             slots=self.config.slots,
+            cache_bytes=self.config.cache_bytes,
         )
+        self._service = Service(
+            self.engine,
+            upkeep=Upkeep(self.target.model, drafter, self.calibration_key, measured),
+            memory=Memory.of(self.calibration_key, drafter, controller),
+        )
+        weakref.finalize(self, self._service.close).atexit = False  # the service sees to that end itself
         self.setup = Setup(
             self.target.name,
             drafter.sources,
             verify_name(self.config),
             self.config.control,
             lossless=verifier.lossless,
-            reproducible=verifier.reproducible,
+            reproducible=verifier.reproducible and self.target.model.capabilities.row_independent,
         )
         self.load_seconds = perf_counter() - started
         self._ids = itertools.count()
-        self._records: dict[int, Transcript] = {}
-        self._ended = deque[int]()
-        self._baton = Baton()  # one round at a time, whoever asks for it
         self._template: ChatTemplate | None = None
         self._latest: list[int] = []  # tokens of the latest streamed reply, its prompt first
 
@@ -183,25 +168,18 @@ class LLM:
     ) -> Reply:
         """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
 
-        Several replies may be open at once and share rounds, whoever is read first.
+        Several replies may be open at once and share rounds, whichever is read first. Once started, a reply goes on
+        while its events wait to be read.
         """
         ids = self.encode(prompt, chat=chat, special=special)
         request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
         self.engine.check(request)
         record = Transcript(request)
 
-        def events() -> Iterator[Event]:
-            self._start(record)
-            try:
-                while event := self._next(record):
-                    if event.error is not None:
-                        raise event.error
-                    yield event
-            finally:
-                self._stop(record)
-                self._latest = [*ids, *record.tokens]
+        def ended() -> None:
+            self._latest = [*ids, *record.tokens]
 
-        return Reply(events(), lambda: self._completion(record))
+        return Reply(Events(self._service, record, ended), lambda: self._completion(record))
 
     def chat(
         self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
@@ -211,6 +189,13 @@ class LLM:
         A conversation that ends with words of the assistant goes on from them; the reply is what follows.
         """
         return self.stream(self.encode_chat(messages), params, prediction=prediction)
+
+    def close(self) -> None:
+        """Cancel open replies, save what was learnt and end the thread that generates; nothing can be asked after it.
+
+        The end of the process, or of the last reference, does the same.
+        """
+        self._service.close()
 
     # ---- text
 
@@ -245,12 +230,12 @@ class LLM:
     # ---- measuring
 
     def check_idle(self, what: str) -> None:
-        """Refuse while replies are open; for whoever needs the model to himself.
+        """Refuse while replies are open: what follows needs the model to itself.
 
         Raises:
             UsageError: some are.
         """
-        if not self.engine.is_idle:
+        if not self._service.call(lambda: self.engine.is_idle):
             raise UsageError(f"{what} must have the model to itself, got open replies", hint="read or close them first")
 
     def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
@@ -265,7 +250,7 @@ class LLM:
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise UsageError(f"repeats must be a whole number from 1 on, got `{repeats!r:.80}`")
         text = self.encode(self._latest if tokens is None else tokens) or [0]
-        return self._baton.alone(lambda: self._plain_seconds(text, repeats))
+        return self._service.call(lambda: self._plain_seconds(text, repeats))
 
     def _plain_seconds(self, text: list[int], repeats: int) -> float:
         self.engine.check_text(text, most=self.context)  # a reply may have filled it
@@ -312,64 +297,24 @@ class LLM:
             Transcript(Request(next(self._ids), ids, _checked(one), expected))
             for ids, one in zip(prompts, each, strict=True)
         ]
+        for record in records:
+            self.engine.check(record.request)
+        left = [(record, Ticket(record.request, at_once=False)) for record in records]
         try:
-            for record in records:
-                self._start(record)
-            for record in records:
-                while self._next(record):
-                    pass
+            self._service.ask([ticket for _, ticket in left])
+            while left:
+                record, ticket = left[0]
+                for event, seconds in self._service.read(ticket):
+                    record.add(event, seconds)
+                del left[0]
         finally:
-            for record in records:
-                self._stop(record)
+            for wait in (False, True):
+                for _, ticket in left:
+                    self._service.cancel(ticket, wait=wait)
         return [self._completion(record) for record in records]
 
     def _completion(self, record: Transcript) -> Completion:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
-
-    def _start(self, record: Transcript) -> None:
-        self._baton.alone(lambda: self._begin(record))
-
-    def _begin(self, record: Transcript) -> None:
-        self._sweep()
-        self.engine.check(record.request)
-        if self.engine.is_idle:
-            self._upkeep.between_requests(self.engine.parts.controller)
-        self.engine.add(record.request)
-        self._records[record.id] = record
-
-    def _next(self, record: Transcript) -> Event | None:
-        """Return the request's next event, playing rounds until there is one; `None` after its last."""
-        while not record.waiting:
-            if self._baton.alone(lambda: self._play(record)):
-                return None
-        return record.waiting.popleft()
-
-    def _play(self, record: Transcript) -> bool:
-        """Play a round for a request that waits for one; return whether it has ended."""
-        self._sweep()
-        if record.waiting:  # another reader's round brought it
-            return False
-        if record.finish_reason is not None:
-            return True
-        self._upkeep.before_round(self.engine.parts.controller)
-        for event in self.engine.step():
-            known = self._records.get(event.request)
-            if known is not None:
-                known.add(event)
-        return False
-
-    def _stop(self, record: Transcript) -> None:
-        # An abandoned reply may be collected in the middle of a round: then the next round gives its room back.
-        self._ended.append(record.id)
-        self._baton.alone_if_free(self._sweep)
-
-    def _sweep(self) -> None:
-        while self._ended:
-            request = self._ended.popleft()
-            self.engine.cancel(request)
-            self._records.pop(request, None)
-        if self.engine.is_idle:
-            self._memory.save(now=False)
 
 
 def _checked(params: SamplingParams | None) -> SamplingParams:

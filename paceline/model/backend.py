@@ -1,0 +1,30 @@
+"""From a model's file to a model: the one place that chooses what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.model.base import Model
+from paceline.model.files import ModelFile
+from paceline.model.native import NativeModel
+
+
+def load(
+    file: ModelFile,
+    pool: Any,
+    *,
+    quant: str = "auto",
+    progress: Callable[[int], None] | None = None,
+    padding: Sequence[int] = (),
+) -> Model:
+    """Return the model of a file on this machine's best backend; the file may be closed afterwards.
+
+    Args:
+        pool: threads, shared by all models of the process.
+        quant, progress, padding: see `NativeModel`.
+
+    Raises:
+        UnsupportedModel: no backend runs what the file holds.
+    """
+    return NativeModel(file, pool, quant=quant, progress=progress, padding=padding)
