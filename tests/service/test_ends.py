@@ -17,6 +17,7 @@ from paceline.service import service as home
 
 def test_closing_cancels_what_is_open_and_nothing_can_be_asked_after(service, drafter):
     drafter.gate.clear()
+    before = {*threading.enumerate()}
     service.ask(both := [ticket(0, LONG), ticket(1, LONG)])
     assert drafter.inside.wait(10)
     drafter.gate.set()
@@ -27,7 +28,7 @@ def test_closing_cancels_what_is_open_and_nothing_can_be_asked_after(service, dr
             ask()
     assert service.cancel(ticket(4), wait=True) == []
     service.close()
-    assert not any(thread.name == "paceline" and thread.is_alive() for thread in threading.enumerate())
+    assert {*threading.enumerate()} <= before, "its thread has ended"
 
 
 def test_closing_wakes_those_that_wait(service, drafter):
