@@ -22,8 +22,9 @@ LEVELS = {
     **dict.fromkeys(("types", "errors", "registry", "choices", "config", "hardware", "store"), 0),
     **dict.fromkeys(("tokenizer", "tokenizer_gguf", "tokenizer_json"), 1),
     **dict.fromkeys(("pretokenizers", "sentencepiece", "stream", "marks"), 1),
-    **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "control", "_native"), 1),
+    **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "estimate", "control", "_native"), 1),
     "draft": 2,
+    "lab": 2,
     "engine": 3,
     "service": 4,
     **dict.fromkeys(("testing", "server", "bench", "plan", "audit", "doctor", "train"), 5),
@@ -32,10 +33,11 @@ LEVELS = {
 }
 # Neighbours on one level that must not know each other: laws and control are pure maths (drawing has a native twin).
 FORBIDDEN = {
-    "sample": ("model", "tokenizer", "chat", "stream", "verify", "control"),
-    "verify": ("model", "kernels", "tokenizer", "chat", "stream", "control"),
+    "sample": ("model", "tokenizer", "chat", "stream", "verify", "control", "estimate"),
+    "verify": ("model", "kernels", "tokenizer", "chat", "stream", "control", "estimate"),
     "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
-    "model": ("sample", "verify", "control"),
+    "estimate": ("model", "kernels", "tokenizer", "chat", "stream", "verify", "control", "sample"),
+    "model": ("sample", "verify", "control", "estimate"),
 }
 # A backend is known by what it declares (model/base.py), not by its class.
 BACKENDS = ("model.native",)
@@ -50,7 +52,6 @@ PAGE = re.compile(r"\b[\w/-]+\.md\b")
 # Not reworded yet; each line goes with the change that rewords it.
 REWORDED_LATER = (
     "paceline/cli/",
-    "paceline/control/",
     "paceline/draft/",
     "paceline/engine/",
     "tests/control/",

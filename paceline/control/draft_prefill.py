@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.control.cost import CostTable
-from paceline.control.numbers import median
+from paceline.estimate.cost import CostTable
+from paceline.estimate.numbers import median
 from paceline.types import LAG, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen

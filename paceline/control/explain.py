@@ -9,9 +9,10 @@ import numpy as np
 
 from paceline.control.base import OFF
 from paceline.control.draft_prefill import Backlog
+from paceline.control.gate import Gate
 from paceline.control.guard import Guard
-from paceline.control.plan import Clock, admit, break_even
-from paceline.control.source import Source
+from paceline.estimate.source import Source
+from paceline.estimate.throughput import Clock, admit, break_even
 from paceline.types import Probabilities
 
 
@@ -25,6 +26,7 @@ class Decision:
     sequences: Sequence[int] = ()
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
+    gates: Mapping[str, Gate] = field(default_factory=dict)
     backlogs: Mapping[str, Backlog] = field(default_factory=dict)
 
 
@@ -82,7 +84,7 @@ def _next(clock: Clock, lengths: Sequence[int], step: float) -> float:
 
 def _refusal(decision: Decision, clock: Clock, name: str) -> str:
     source, backlog = decision.sources[name], decision.backlogs.get(name)
-    if backlog is not None and any(map(source.gate.is_open, decision.sequences)):
+    if backlog is not None and any(map(decision.gates[name].is_open, decision.sequences)):
         return (
             f"{name}: reading {backlog.tokens} tokens first would take {backlog.seconds:.1f} s and is likely to save "
             f"{backlog.saved:.1f} s"

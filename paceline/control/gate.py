@@ -50,7 +50,14 @@ class Gate:
             if credit <= 0:
                 self._credit[sequence] = credit + SHARE
 
-    def settle(self, sequence: int, net: float) -> None:
-        """Enter the tokens that a round of the source brought a sequence beyond their price; negative if it lost."""
-        if sequence in self._credit:
-            self._credit[sequence] = min(self._credit[sequence] + max(net, -WORST), MOST)
+    def settle(self, sequence: int, net: float) -> bool:
+        """Enter the tokens that a round of the source brought a sequence beyond their price; negative if it lost.
+
+        Returns:
+            Whether this closed the gate for the last sequence that it was open for.
+        """
+        if sequence not in self._credit:
+            return False
+        was_open = self.is_open(sequence)
+        self._credit[sequence] = min(self._credit[sequence] + max(net, -WORST), MOST)
+        return was_open and not any(map(self.is_open, self._credit))

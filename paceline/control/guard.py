@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from paceline.control.numbers import lower_median
 from paceline.control.pending import Pending
+from paceline.estimate.numbers import lower_median
 
 START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
 CAUTIOUS = 2.0  # the same where the calibration is doubtful

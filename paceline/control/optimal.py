@@ -15,14 +15,15 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from paceline.control.base import OFF
-from paceline.control.cost import CostTable
 from paceline.control.draft_prefill import USUAL, Backlog, DraftPrefill
 from paceline.control.explain import Decision, explain
+from paceline.control.gate import Gate
 from paceline.control.guard import CAUTIOUS, START, Guard
-from paceline.control.numbers import median
 from paceline.control.pending import Pending
-from paceline.control.plan import Clock, admit, best_rate, gains
-from paceline.control.source import Source
+from paceline.estimate.cost import CostTable
+from paceline.estimate.numbers import median
+from paceline.estimate.source import Source
+from paceline.estimate.throughput import Clock, admit, best_rate, gains
 from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
@@ -61,6 +62,7 @@ class OptimalController:
         self._sources = {
             name: Source(name, max(most, 1), step_seconds=known.get(name), weighs=name in weighing) for name in sources
         }
+        self._gates = {name: Gate() for name in sources}
         self.guard, self._prefill = Guard(CAUTIOUS if is_doubtful else START), DraftPrefill()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
         self._plain = self._predicted = 0.0  # seconds: of the tokens of late had they been plain, and of their rounds
@@ -119,7 +121,9 @@ class OptimalController:
         lengths = {
             name: self._lengths(source, reads[name], clock, rate, most) for name, source in self._sources.items()
         }
-        self._decision = Decision(clock, rate, self._sources, self._sequences, lengths, self.guard, backlogs)
+        self._decision = Decision(
+            clock, rate, self._sources, self._sequences, lengths, self.guard, self._gates, backlogs
+        )
         if not is_allowed:
             return [NOTHING] * count
         for name, source in self._sources.items():
@@ -145,6 +149,7 @@ class OptimalController:
         self._sequences, self._nodes = sequences, {i: self._nodes.get(i, 0.0) for i in sequences}
         for source in self._sources.values():
             source.keep(sequences)
+            self._gates[source.name].keep(sequences)
             if is_new:
                 source.silent = 0
                 source.unheard = min(source.unheard, UNHEARD // 2) if source.tried or source.recalled else UNHEARD
@@ -163,7 +168,7 @@ class OptimalController:
             found[name] = [True] * len(views)
             for i, (view, tokens) in enumerate(zip(views, load.unread.get(name, ()), strict=False)):
                 left = self._prefill.to_come(view, may_copy=may_copy)
-                if not source.gate.has_earned(view.id):
+                if not self._gates[source.name].has_earned(view.id):
                     left = min(left, USUAL)
                 seconds = self._prefill.seconds(name, tokens, step=source.step_seconds, cost=self.cost)
                 saved = source.gain * left / clock.plain_rate
@@ -188,7 +193,7 @@ class OptimalController:
         nothing, is_asked = [0] * len(reads), not source.is_quiet or not source.unheard % AGAIN
         if not source.has_run or not is_asked or not any(reads):
             return nothing
-        on_credit = [can and source.gate.is_open(i) for can, i in zip(reads, self._sequences, strict=True)]
+        on_credit = [can and self._gates[source.name].is_open(i) for can, i in zip(reads, self._sequences, strict=True)]
         if source.weighs and (on_credit == reads or source.unheard % AGAIN):
             return [most * is_open for is_open in on_credit]
         survivals = source.survivals(self._sequences) * np.array(reads)[:, None]
@@ -206,7 +211,9 @@ class OptimalController:
         depth = hoped_depth(source, clock)
         if (source.has_run and source.unheard < AGAIN) or depth > most:
             return [0] * len(reads)
-        return [depth * (can and source.gate.is_open(i)) for can, i in zip(reads, self._sequences, strict=True)]
+        return [
+            depth * (can and self._gates[source.name].is_open(i)) for can, i in zip(reads, self._sequences, strict=True)
+        ]
 
     def _priced(
         self, clock: Clock, rate: float, lengths: Mapping[str, Sequence[int]], depths: Sequence[int]
@@ -237,7 +244,7 @@ class OptimalController:
         if source.has_run:
             source.unheard = 0
         at = [i for i, length in enumerate(lengths[source.name]) if length]
-        i = max(at, key=lambda i: source.gate.credit(self._sequences[i]))
+        i = max(at, key=lambda i: self._gates[source.name].credit(self._sequences[i]))
         depth = min(hoped_depth(source, clock), lengths[source.name][i])
         budgets[i] = Budget(depth, depth, None, {name: math.inf for name in self._sources if name != source.name})
 
@@ -272,6 +279,7 @@ class OptimalController:
     def _settle(self, step: Pending, round: Round) -> None:
         for name, source in self._sources.items():
             source.pass_round(round.spent.get(name))
+            self._gates[name].grant()
             source.silent += bool(step.asked.get(name))
             if name in round.spent:
                 self._prefill.took(name, round.spent[name], source.step_seconds)
@@ -310,7 +318,10 @@ class OptimalController:
                 drafted, kept = step.by_source[sequence].get(name, (0, 0))
                 if drafted or name in steps:
                     seconds = rows * drafted / max(step.drafted, 1) + steps.get(name, 0.0) / len(asked)
-                    source.settle(sequence, kept - worth * seconds, step.tokens / step.sequences)
+                    net = kept - worth * seconds
+                    source.earned(net, step.tokens / step.sequences)
+                    if self._gates[name].settle(sequence, net):
+                        source.doubt()
 
 
 def hoped_depth(source: Source, clock: Clock) -> int:

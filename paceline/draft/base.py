@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from paceline.config import LLMConfig
-from paceline.control.acceptance import Record
+from paceline.estimate.acceptance import Record
 from paceline.model.base import Model
 from paceline.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View

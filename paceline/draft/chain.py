@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
+from paceline.estimate.acceptance import Acceptance
 from paceline.types import Probabilities
 
 EDGES = (0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.97)  # between the bins of confidence

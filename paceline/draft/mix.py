@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, empty_draft, experience_of, forget_texts, named, unread_by, weighing
 from paceline.draft.check import check
 from paceline.draft.grow import merge, prune, rivals, values
 from paceline.errors import UsageError
+from paceline.estimate.acceptance import Acceptance
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
 DEEPEST = 16  # guesses from here on are counted as one

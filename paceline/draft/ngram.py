@@ -12,9 +12,9 @@ from collections.abc import Sequence as Seq
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.judge import paying
+from paceline.estimate.acceptance import Acceptance
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, TokenTree, Verified, View
 

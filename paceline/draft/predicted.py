@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
 from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
+from paceline.estimate.acceptance import Acceptance
 from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST = 12  # matches from here on are counted as one

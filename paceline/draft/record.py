@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance
 from paceline.draft.base import empty_draft
+from paceline.estimate.acceptance import Acceptance
 from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree, Verified, View
 
 DEEPEST = 15  # guesses from here on are counted as one

@@ -17,12 +17,12 @@ from time import monotonic
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance, Tilt
 from paceline.draft.base import Drafter, Setting, empty_draft
 from paceline.draft.corpus import Corpus
 from paceline.draft.judge import judged, paying
 from paceline.draft.suffix_plain import KINDS, LENGTHS, SHARES
 from paceline.errors import PacelineError
+from paceline.estimate.acceptance import Acceptance, Tilt
 from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Ints, Probabilities, TokenTree, Verified, View
 

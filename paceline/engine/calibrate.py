@@ -21,11 +21,11 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.control.cost import CostTable
 from paceline.draft.base import Drafter
 from paceline.engine.measured import path_of, read, write
 from paceline.engine.quality import REPEATS as ENOUGH
 from paceline.engine.quality import SURE, Observed, Quality, judge, worth_replacing
+from paceline.estimate.cost import CostTable
 from paceline.hardware import Neighbours, cpu_model, own_cores
 from paceline.model.base import Model, packed
 from paceline.model.flatten import SLACK, flatten

@@ -9,7 +9,6 @@ from pathlib import Path
 from paceline.choices import CONTROLLERS, DRAFTERS
 from paceline.config import LLMConfig, drafters_of, make_verifier, parse_draft
 from paceline.control.base import Controller
-from paceline.control.confidence import ConfidenceController
 from paceline.control.fixed import FixedController
 from paceline.draft.adopted import Adopted
 from paceline.draft.auto import companion_among
@@ -20,6 +19,7 @@ from paceline.engine.calibrate import Calibration, Instruments, calibrated, iden
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.kernels.native import choose_isa, native
+from paceline.lab.confidence import ConfidenceController
 from paceline.model import backend
 from paceline.model.files import ModelFile, open_model
 from paceline.model.sources import known_models, resolve

@@ -15,10 +15,10 @@ from time import monotonic
 
 import numpy as np
 
-from paceline.control.acceptance import Record, bounded
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Drafter, experience_of
 from paceline.engine.measured import path_of, read, write
+from paceline.estimate.acceptance import Record, bounded
 from paceline.store import turn_or_later
 from paceline.types import Probabilities
 

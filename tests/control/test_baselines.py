@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from simulated import Simulated, Source, flat, linear
 
-from paceline.control.confidence import HIGHEST, LEAST, ConfidenceController
-from paceline.control.cost import CostTable
-from paceline.control.ema import EmaController
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
-from paceline.control.schedule import ScheduleController
+from paceline.estimate.cost import CostTable
+from paceline.lab.confidence import HIGHEST, LEAST, ConfidenceController
+from paceline.lab.ema import EmaController
+from paceline.lab.schedule import ScheduleController
 from paceline.types import Floor, Load, Round, SamplingParams, View
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from simulated import PLAIN, Simulated, Source, best_fixed, flat, linear
 
-from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
-from paceline.control.plan import Clock, admit, best_rate
+from paceline.estimate.cost import CostTable
+from paceline.estimate.throughput import Clock, admit, best_rate
 from paceline.types import Load, Round, SamplingParams, View
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

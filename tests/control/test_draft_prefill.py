@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from simulated import PLAIN, Simulated, Source, flat, linear, play_plain
 
-from paceline.control.cost import CostTable
 from paceline.control.draft_prefill import BEFORE, COPIED, USUAL, DraftPrefill
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
+from paceline.estimate.cost import CostTable
 from paceline.types import Load, SamplingParams, Spent, View
 
 

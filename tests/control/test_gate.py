@@ -7,9 +7,9 @@ import pytest
 from simulated import PLAIN, Simulated, Source, flat, linear
 
 from paceline.control.base import OFF
-from paceline.control.cost import CostTable
 from paceline.control.gate import HOPE, MOST, SHARE, TRY, WORST, Gate
 from paceline.control.optimal import OptimalController
+from paceline.estimate.cost import CostTable
 from paceline.types import Load, SamplingParams, View
 
 
@@ -150,9 +150,9 @@ def test_a_source_that_lost_all_takes_no_try_from_another():
     copy, model = Source("copy", flat(0.0)), Source("model", flat(0.1), 0.25)
     controller = controller_of(copy, model)
     Simulated([copy, model], linear(0.3)).play(controller, 300)
-    controller._sources["copy"].gate.settle(0, -100.0)
+    controller._gates["copy"].settle(0, -100.0)
     controller._follow([View(1, np.zeros(20, np.int32), SamplingParams(), 20)])
-    assert controller._sources["model"].gate.is_open(1)
+    assert controller._gates["model"].is_open(1)
 
 
 def test_nothing_guessed_is_no_loss():
@@ -160,4 +160,4 @@ def test_nothing_guessed_is_no_loss():
     controller = controller_of(silent)
     Simulated([silent], linear(0.3), noise=0.3, seed=1).play(controller, 600)
     assert controller.guard.purse > 1
-    assert controller._sources["copy"].gate.is_open(0)
+    assert controller._gates["copy"].is_open(0)

@@ -8,10 +8,10 @@ from simulated import PLAIN, Simulated, Source, best_fixed, cliff, flat, linear
 from sweep import sweep
 
 from paceline.control.base import OFF
-from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import LOOKS, OptimalController
-from paceline.control.plan import Clock, best_rate, gains
+from paceline.estimate.cost import CostTable
+from paceline.estimate.throughput import Clock, best_rate, gains
 from paceline.types import Load, Round, SamplingParams, Spent, View
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -134,7 +134,7 @@ def test_a_round_that_lost_much_stops_no_source_that_pays():
     source = Source("m", flat(0.85), 0.2)
     engine, controller = Simulated([source], linear(0.05)), controller_of([source], linear(0.05))
     engine.play(controller, 300)
-    controller._sources["m"].settle(0, -10.0, 1.0)
+    controller._gates["m"].settle(0, -10.0)
     engine.depths.clear()
     assert engine.play(controller, 300) > 0.95 * best_fixed(source, linear(0.05))
     assert engine.depths.count(0) <= 2, "a reference"

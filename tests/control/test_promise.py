@@ -11,10 +11,10 @@ import pytest
 from simulated import PLAIN, Simulated, Source, cliff, flat, linear
 from sweep import sweep
 
-from paceline.control.cost import CostTable
 from paceline.control.gate import Gate
 from paceline.control.guard import Guard
 from paceline.control.optimal import OptimalController
+from paceline.estimate.cost import CostTable
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
 TRUTHS = {"flat": linear(0.03), "steep": linear(0.2), "dear": linear(1.0), "cliff": cliff}

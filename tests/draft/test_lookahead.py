@@ -6,7 +6,7 @@ from test_suffix import setting
 from paceline.choices import DRAFTERS
 from paceline.draft import lookahead
 from paceline.draft.grow import subtree
-from paceline.draft.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
+from paceline.lab.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
 
 

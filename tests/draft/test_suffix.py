@@ -8,13 +8,13 @@ from views import outcome
 
 from paceline.choices import DRAFTERS
 from paceline.config import LLMConfig
-from paceline.control.acceptance import Tilt
 from paceline.draft.base import Loaded, Setting
 from paceline.draft.corpus import Corpus
 from paceline.draft.grow import prune
 from paceline.draft.judge import judged
 from paceline.draft.suffix import SuffixDrafter
 from paceline.errors import ModelFileError
+from paceline.estimate.acceptance import Tilt
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Budget, Draft, SamplingParams, TokenTree, Verified, View
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.control.cost import CostTable
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
+from paceline.estimate.cost import CostTable
 from paceline.service.llm import LLM
 from paceline.types import SamplingParams
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from paceline import choices
-from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import NoDrafter
@@ -19,6 +18,7 @@ from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Request, Sequence
 from paceline.engine.step import limit
 from paceline.errors import ContextOverflow, UsageError
+from paceline.estimate.cost import CostTable
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, half_liar
 from paceline.types import Budget, Draft, Event, SamplingParams, TokenTree, Verdict
 from paceline.verify.coupled import CoupledVerifier

@@ -9,19 +9,19 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from paceline.control.acceptance import Acceptance, bounded
-from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
 from paceline.control.pending import Pending
-from paceline.control.source import Source
 from paceline.draft.base import NoDrafter, experience_of
 from paceline.draft.mix import MixDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.memory import KEPT, TRUSTED, Memory
+from paceline.estimate.acceptance import Acceptance, bounded
+from paceline.estimate.cost import CostTable
+from paceline.estimate.source import Source
 from paceline.model.sources import models_folder
 from paceline.service.llm import LLM
 from paceline.store import turn
@@ -215,7 +215,7 @@ def test_an_unwritable_folder_loses_nothing_of_this_run(tmp_path):
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
-from paceline.control.acceptance import Acceptance
+from paceline.estimate.acceptance import Acceptance
 from paceline.engine.memory import Memory
 for i in range(20):
     one = Acceptance(np.full(3, 0.5))

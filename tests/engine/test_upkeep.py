@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.control.cost import CostTable
 from paceline.control.fixed import FixedController
 from paceline.control.guard import CAUTIOUS, START
 from paceline.control.optimal import OptimalController
@@ -13,6 +12,7 @@ from paceline.draft.base import NoDrafter
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
 from paceline.engine.upkeep import Rehearsal, Upkeep
+from paceline.estimate.cost import CostTable
 from paceline.service.llm import LLM
 from paceline.testing import TinyModel
 from paceline.types import SamplingParams

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from parity_tools import run
 
-from paceline.control.confidence import ConfidenceController
-from paceline.control.cost import CostTable
-from paceline.control.ema import EmaController
 from paceline.control.optimal import OptimalController
-from paceline.control.schedule import ScheduleController
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
+from paceline.estimate.cost import CostTable
+from paceline.lab.confidence import ConfidenceController
+from paceline.lab.ema import EmaController
+from paceline.lab.schedule import ScheduleController
 from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, liar, oracle
 from paceline.types import Forward, SamplingParams
 

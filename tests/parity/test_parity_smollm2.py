@@ -7,12 +7,12 @@ import pytest
 from parity_tools import run
 
 from paceline.draft.corpus import Corpus
-from paceline.draft.lookahead import LookaheadDrafter
 from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.predicted import PredictedDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
+from paceline.lab.lookahead import LookaheadDrafter
 from paceline.model.sources import models_folder
 from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
 from paceline.types import SamplingParams

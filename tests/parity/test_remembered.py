@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from parity_tools import run
 
-from paceline.control.cost import CostTable
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import experience_of
 from paceline.draft.mix import MixDrafter
@@ -12,6 +11,7 @@ from paceline.draft.model import ModelDrafter
 from paceline.draft.ngram import NgramDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
+from paceline.estimate.cost import CostTable
 from paceline.testing import TinyModel
 from paceline.types import SamplingParams
 

@@ -8,13 +8,13 @@ from tiny import VOCAB, _Kept, alone, file_of, pool_of, same, tiny
 
 from paceline.config import LLMConfig, make_verifier, verify_name
 from paceline.draft.base import Loaded, Setting
-from paceline.draft.best_of import CANDIDATES
 from paceline.engine.loading import make_drafter
 from paceline.errors import UsageError, VocabMismatch
+from paceline.lab.best_of import CANDIDATES
+from paceline.lab.best_of_verifier import BestOfVerifier
 from paceline.model.native import NativeModel
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Budget, Draft, SamplingParams, TokenTree, View
-from paceline.verify.best_of import BestOfVerifier
 from paceline.verify.coupled import CoupledVerifier
 
 GREEDY, SAMPLED = SamplingParams(max_tokens=12), SamplingParams(0.8, seed=3, max_tokens=12)

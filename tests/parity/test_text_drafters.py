@@ -10,11 +10,11 @@ from sweep import sweep
 from test_parity import BOTH, VOCAB, prompts_of
 
 from paceline.draft.corpus import Corpus
-from paceline.draft.lookahead import LookaheadDrafter
 from paceline.draft.predicted import PredictedDrafter
 from paceline.draft.recycle import RecycleDrafter
 from paceline.draft.suffix import SuffixDrafter
 from paceline.engine.sequence import Request
+from paceline.lab.lookahead import LookaheadDrafter
 from paceline.testing import ByteTokenizer, TinyModel
 from paceline.types import Budget, SamplingParams
 

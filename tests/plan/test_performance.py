@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.control.plan import Clock, best_rate, gains
-from paceline.control.plan import break_even as controllers_break_even
+from paceline.estimate.throughput import Clock, best_rate, gains
+from paceline.estimate.throughput import break_even as controllers_break_even
 from paceline.plan.performance import (
     Costs,
     best_chain,

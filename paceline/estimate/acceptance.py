@@ -1,7 +1,7 @@
 """How often guesses of one kind were right, recent rounds counting most.
 
 A bucket is whatever tells good guesses from bad ones before they are checked: a match length, a confidence, a rank, a
-depth. Rates are conditional: a guess counts only once its parent was accepted (ALGORITHMS of depth-wise acceptance:
+depth. Rates are conditional: a guess counts only once its parent was accepted (depth-wise acceptance:
 Leviathan et al. 2211.17192; discounting: 2406.14066).
 """
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from paceline.control.numbers import lower_median
+from paceline.estimate.numbers import lower_median
 from paceline.types import Json, Probabilities
 
 # Rows told apart, measured or not.

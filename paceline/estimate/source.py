@@ -8,15 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.control.acceptance import Acceptance, bounded
-from paceline.control.gate import Gate
-from paceline.control.numbers import lower_median
+from paceline.estimate.acceptance import Acceptance, bounded
+from paceline.estimate.numbers import lower_median
 from paceline.types import Probabilities, Spent
 
 PRIOR, WEIGHT = 0.7, 2.0  # right so often, as if tested so often, before anything was; a sequence like its source
 DECAY, OWN_DECAY = 0.98, 0.97  # of a guess's weight with each that follows it, of the source and of the sequence
 FADE = 0.997  # of all weights with each round: a depth or a sequence given up is taken for like the others again
-DOUBTED = 6.0  # guesses that the past of a source is worth once its gate closes: a few right ones bring it back
+DOUBTED = 6.0  # guesses that the past of a source is worth once it is given up
 SHRINK = 3.0  # guesses that the source's own rate is worth at each depth
 QUIET = 24  # rounds that it was asked in without a guess, after which it is hardly waited for
 WINDOW = 9  # rounds that a step's seconds are the median of; what was calibrated counts as one of them
@@ -35,7 +34,7 @@ class Source:
     """
 
     def __init__(self, name: str, depth: int, *, step_seconds: float | None = None, weighs: bool = False) -> None:
-        self.name, self.weighs, self.gate = name, weighs, Gate()
+        self.name, self.weighs = name, weighs
         self._right, self._tested = PRIOR * WEIGHT, WEIGHT
         self._depth, self._at = depth, Acceptance(np.full(depth, PRIOR), weight=SHRINK, decay=DECAY)
         self._own: dict[int, tuple[float, float]] = {}  # right and tested, by sequence
@@ -67,7 +66,6 @@ class Source:
         """Forget all sequences but these; what was lost with other texts says half of what a new one will bring."""
         if any(sequence not in self._own for sequence in sequences):
             self.gain = (self.gain + EXPECTED) / 2
-        self.gate.keep(sequences)
         self._own = {sequence: self._own.get(sequence, (0.0, 0.0)) for sequence in sequences}
 
     def survivals(self, sequences: Sequence[int]) -> Probabilities:
@@ -100,18 +98,18 @@ class Source:
             self.unheard = 0 if self.has_run else self.unheard
         self._own[sequence] = right, seen
 
-    def settle(self, sequence: int, net: float, tokens: float) -> None:
-        """Enter what a round brought a sequence beyond its price, of so many tokens; see `Gate.settle`."""
-        was_open = self.gate.is_open(sequence)
-        self.gate.settle(sequence, net)
-        if was_open and not any(map(self.gate.is_open, self._own)) and self._tested > DOUBTED:
+    def earned(self, net: float, tokens: float) -> None:
+        """Enter what a round of so many tokens brought beyond its price."""
+        self.gain += (net / tokens - self.gain) / GAINED
+
+    def doubt(self) -> None:
+        """Let what was seen so far count for little, so that a few right guesses bring the source back."""
+        if self._tested > DOUBTED:
             self._right, self._tested = self._right * DOUBTED / self._tested, DOUBTED
             self._at.bound(1.0)
-        self.gain += (net / tokens - self.gain) / GAINED
 
     def pass_round(self, spent: Spent | None) -> None:
         """Let a round pass, and learn what a step takes; `None` if it did not run."""
-        self.gate.grant()
         self.unheard += 1
         self._own = {sequence: (FADE * right, FADE * tested) for sequence, (right, tested) in self._own.items()}
         if spent is None or spent.read or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):

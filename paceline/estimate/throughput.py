@@ -95,9 +95,10 @@ def _ways(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Probabilities, Probabilities]:
     """Return int [n] the guesses, likeliest first; int [limits]; and what each way to admit them brings and takes.
 
-    A way is a depth that nobody exceeds and how much of the order is looked at: what it admits is then the best there
-    is for its rows and steps. Both float64 [limits, n]; all of them are weighed, not up to the first that is worse, for
-    forwards take steps. The guesses of one sequence are in order of depth, so that no limit adds to how many there are.
+    A way is a depth that no sequence exceeds and how much of the order is looked at: what it admits is then the best
+    there is for its rows and steps. Both float64 [limits, n]; all of them are weighed, not up to the first that is
+    worse, for forwards take steps. The guesses of one sequence are in order of depth, so that no limit adds to how many
+    there are.
     """
     depths = each.shape[1]
     order = np.argsort(-each, axis=None, kind="stable")[:LOOKED_AT]  # stable: none comes before the one it follows

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.control.source import Source
+from paceline.estimate.source import Source
 from paceline.types import Spent
 
 

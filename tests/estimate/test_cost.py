@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paceline.control.cost import GRID, PATIENCE, SLACK, SLOPE, SOON, CostTable, hull, rising
+from paceline.estimate.cost import GRID, PATIENCE, SLACK, SLOPE, SOON, CostTable, hull, rising
 
 MEASURED = {1: 0.020, 2: 0.022, 4: 0.026, 8: 0.034, 16: 0.05}
 
