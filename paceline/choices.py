@@ -50,7 +50,7 @@ DRAFTERS = Registry(
         DrafterChoice(
             name="auto",
             factory="paceline.draft.auto:make_auto",
-            how="the mix of `predicted`, `suffix` and `recycle`, and a much smaller model of the target's family "
+            how="the mix of `predicted` and `suffix`, and a much smaller model of the target's family "
             "if one is on this disk",
             brief="a mix of all that is there",
             use="not having to choose",
@@ -142,7 +142,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="lookahead",
-            factory="paceline.draft.lookahead:LookaheadDrafter.of",
+            factory="paceline.lab.lookahead:LookaheadDrafter.of",
             how="n-grams that the target's own rows suggest",
             brief="learns from all requests of the loaded model",
             use="machines with idle arithmetic; poor on CPUs",
@@ -150,7 +150,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="best_of",
-            factory="paceline.draft.best_of:make_best_of",
+            factory="paceline.lab.best_of:make_best_of",
             argument="SRC",
             wants="the model that draws candidates",
             example="qwen2.5-coder-0.5b",
@@ -159,7 +159,7 @@ DRAFTERS = Registry(
             use="comparing with texts that recommend it",
             draws=True,
             alone="chooses among its own candidates",
-            verifier="paceline.verify.best_of:BestOfVerifier",
+            verifier="paceline.lab.best_of_verifier:BestOfVerifier",
         ),
     ),
 )
@@ -229,7 +229,7 @@ CONTROLLERS = Registry(
         ),
         ControllerChoice(
             name="confidence",
-            factory="paceline.control.confidence:ConfidenceController",
+            factory="paceline.lab.confidence:ConfidenceController",
             how="as long as a draft model finds its guess likely enough, by its own law (at temperature 0: its top "
             "probability). The threshold follows what is kept: up while it is less than 80 %, else down",
         ),
@@ -241,12 +241,12 @@ CONTROLLERS = Registry(
         ),
         ControllerChoice(
             name="ema",
-            factory="paceline.control.ema:EmaController",
+            factory="paceline.lab.ema:EmaController",
             how="one more above 80 % accepted, one less below 60 %: the often quoted rule",
         ),
         ControllerChoice(
             name="schedule",
-            factory="paceline.control.schedule:ScheduleController",
+            factory="paceline.lab.schedule:ScheduleController",
             how="8, then 4, then 2 by position in the text: the other often quoted rule",
         ),
     ),

@@ -1,7 +1,7 @@
 """`--draft auto`: every source that needs no asking for, in one mix.
 
-The user's prediction, the text itself, what the target thought likely before; and a smaller model of the target's
-family, if one is on this disk already. Which of them are listened to is the controller's business.
+The user's prediction, the text itself, and a smaller model of the target's family, if one is on this disk already.
+Which of them are asked is the controller's business.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.hardware import memory_bytes
 from paceline.model.companions import Companion, companions
 from paceline.model.sources import resolve
 
-LOOKUPS = ("predicted", "suffix", "recycle")
+LOOKUPS = ("predicted", "suffix")
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ def test_without_a_sibling_it_needs_no_model():
     target = target_of()
     drafter = auto.make_auto(setting_of(target, []), "")
     assert isinstance(drafter, MixDrafter)
-    assert drafter.sources == ("predicted", "suffix", "recycle")
+    assert drafter.sources == ("predicted", "suffix")
 
 
 def test_a_companion_joins_unless_it_cannot_be_read_or_has_other_tokens(monkeypatch):
@@ -41,7 +41,7 @@ def test_a_companion_joins_unless_it_cannot_be_read_or_has_other_tokens(monkeypa
         return {"small": small, "other": other}[source]
 
     drafter = auto.make_auto(replace(setting_of(target, []), load=load), "")
-    assert drafter.sources == ("predicted", "suffix", "recycle", "small")
+    assert drafter.sources == ("predicted", "suffix", "small")
 
 
 def drafter_of(talker, draft, **settings):
@@ -51,12 +51,12 @@ def drafter_of(talker, draft, **settings):
 @pytest.mark.parametrize(
     ("draft", "sources"),
     [
-        ("auto,ngram", ("predicted", "suffix", "recycle", "ngram")),
-        ("ngram,auto", ("ngram", "predicted", "suffix", "recycle")),
-        ("auto,MODEL", ("predicted", "suffix", "recycle", "other")),
-        ("MODEL,auto,ngram", ("other", "predicted", "suffix", "recycle", "ngram")),
-        ("auto,suffix", ("predicted", "recycle", "suffix")),
-        ("auto,suffix:FILE", ("predicted", "recycle", "suffix", "corpus")),
+        ("auto,ngram", ("predicted", "suffix", "ngram")),
+        ("ngram,auto", ("ngram", "predicted", "suffix")),
+        ("auto,MODEL", ("predicted", "suffix", "other")),
+        ("MODEL,auto,ngram", ("other", "predicted", "suffix", "ngram")),
+        ("auto,suffix", ("predicted", "suffix")),
+        ("auto,suffix:FILE", ("predicted", "suffix", "corpus")),
     ],
 )
 def test_auto_and_a_name_are_autos_members_and_that_name(talker, tmp_path, draft, sources):
@@ -82,16 +82,16 @@ def test_a_companion_makes_room_for_a_named_model_where_laws_are_weighed(monkeyp
         path.write_bytes(talker.read_bytes())
     monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1, "because")])
     assert drafter_of(talker, f"auto,{named}").sources[-2:] == ("small", "named")
-    assert drafter_of(talker, f"auto,{named}", verify="rejection").sources[-2:] == ("recycle", "named")
+    assert drafter_of(talker, f"auto,{named}", verify="rejection").sources[-2:] == ("suffix", "named")
     assert drafter_of(talker, "auto", verify="rejection").sources[-1] == "small"
-    assert drafter_of(talker, f"auto,{small}").sources[-2:] == ("recycle", "small"), "the same file drafts once"
+    assert drafter_of(talker, f"auto,{small}").sources[-2:] == ("suffix", "small"), "the same file drafts once"
 
 
 def test_a_companion_that_memory_has_no_room_for_is_left_out(monkeypatch, talker, tmp_path):
     small = tmp_path / "small.gguf"
     small.write_bytes(talker.read_bytes())
     monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1000, "because")])
-    for free, last in (((2000, 999), "recycle"), ((2000, 1000), "small"), (None, "small")):
+    for free, last in (((2000, 999), "suffix"), ((2000, 1000), "small"), (None, "small")):
         monkeypatch.setattr(auto, "memory_bytes", lambda free=free: free)
         assert drafter_of(talker, "auto").sources[-1] == last
 

@@ -153,7 +153,7 @@ def test_auto_drafts_with_it_for_a_path_and_doctor_says_so(tmp_path, talker):
     target = write(tmp_path / "big.gguf", layers=8)
     write(small, layers=1)
     llm = LLM(target, control="fixed", draft_tokens=4, context=256)
-    assert llm.setup.drafters == ("predicted", "suffix", "recycle", "talker-small")
+    assert llm.setup.drafters == ("predicted", "suffix", "talker-small")
     params = SamplingParams(max_tokens=20, ignore_eos=True)
     plain = LLM(target, draft="off", context=256).generate("abc", params)
     assert llm.generate("abc", params).token_ids == plain.token_ids

@@ -13,7 +13,6 @@ import numpy as np
 
 from paceline.choices import CONTROLLERS
 from paceline.control.base import Controller
-from paceline.control.cost import CostTable
 from paceline.control.optimal import OptimalController
 from paceline.draft.base import Drafter, weighing
 from paceline.draft.mix import MixDrafter
@@ -25,6 +24,7 @@ from paceline.engine.calibrate import ROWS
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
+from paceline.estimate.cost import CostTable
 from paceline.testing import ByteTokenizer
 from paceline.types import Draft, Event, Floats, Round, SamplingParams, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
@@ -35,7 +35,7 @@ from rig.recording import Recording, Text
 MOST = 16  # guesses of a round, as `--draft-tokens` has it
 MODEL = "draft"  # what the recorded draft is called among the sources
 LOOKUPS = ("predicted", "suffix", "recycle")
-AUTO = ",".join((*LOOKUPS, MODEL))  # what `--draft auto` has
+AUTO = f"predicted,suffix,{MODEL}"  # what `--draft auto` has
 
 Control = Callable[[Machine, Drafter], Controller]
 """Makes a controller for a machine and a drafter."""
