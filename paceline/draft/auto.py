@@ -1,7 +1,7 @@
 """`--draft auto`: every source that needs no asking for, in one mix.
 
 The user's prediction, the text itself, and a smaller model of the target's family, if one is on this disk already.
-Which of them are asked is the controller's business.
+The controller decides which of them draft.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def make_auto(setting: Setting, argument: str) -> Drafter:
-    """Return the mix for a target, less what the setting's company has: named, it is there already."""
+    """Return the mix for a target, without the sources that the user's other drafters bring already."""
     named = {name.partition(":")[0] for name in setting.company}
     members: list[Drafter] = [DRAFTERS[name].make(setting, "") for name in LOOKUPS if name not in named]
     smaller = _companion(setting)

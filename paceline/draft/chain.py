@@ -1,6 +1,6 @@
 """How sure a guess is, and whether another one pays.
 
-A guess is told from others by how likely the draft found it, and a little by its depth: acceptance is counted by both
+Acceptance is counted by the probability that the draft gave a guess, and by its depth
 (calibrated confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate,
 SpecDec++ 2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
 """
@@ -22,10 +22,10 @@ BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as 
 ALIKE = 8.0  # observations of one depth that those of all of them are worth there
 FADE = 0.97  # of a depth's weight with each chain
 FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # believed of a chain's first guess, of others
-USUAL = 8.0  # observations that what follows from first guesses is worth to the others
-CERTAIN = 0.02  # a rate that others follow is never nearer than this to 0 or 1
+USUAL = 8.0  # observations that a rate inferred from first guesses counts as
+CERTAIN = 0.02  # a rate that moves others stays this far from 0 and 1
 RANKS = 2  # runners-up beside a guess
-RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
+RUNNERS_UP = (0.45, 0.2)  # prior: the share of a guess's misses that each catches
 
 
 def bin_of(confidence: float) -> int:
@@ -84,9 +84,9 @@ class Confidence:
 
     def __init__(self) -> None:
         middles = np.array(MIDDLES)
-        # Whatever the depth, and beside it what is peculiar to each.
+        # Acceptance over all depths, and beside it what each depth adds.
         self._kept, self._kept_at = Acceptance(0.97 * middles), Acceptance(np.zeros(DEPTHS * BINS), weight=ALIKE)
-        # Whoever stops after a guess never learns what would have come: first guesses, always made, speak for it.
+        # A chain that stops after a guess shows nothing of deeper ones; first guesses are always made and stand in.
         self._first, self._ahead = Acceptance([FIRST]), Acceptance(np.array(AFTER), weight=USUAL)
         self._ahead_at = Acceptance(np.zeros(DEPTHS * (BINS + 1)), weight=ALIKE)
         self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
@@ -110,7 +110,7 @@ class Confidence:
         """Count a chain against the tokens that were committed, up to the first that differs."""
         self._rates, last = None, BINS
         self._ahead.fade(FADE)
-        self._kept_at.fade(FADE)  # a depth given up for bad is thought to be like the others again
+        self._kept_at.fade(FADE)  # a depth no longer drafted returns to the common rate
         self._ahead_at.fade(FADE)
         for depth, (guess, confidence, others, token) in enumerate(
             zip(guesses.tokens, guesses.confidences, guesses.beside, tokens, strict=False)
@@ -128,7 +128,7 @@ class Confidence:
 
 
 def _moved(rates: Sequence[float], usual: float, now: float) -> list[float]:
-    """Return the rates with their odds moved as far as those of `now` are from those of `usual`."""
+    """Return the rates, their odds multiplied by the ratio of the odds of `now` to those of `usual`."""
     moved = _odds(now) / _odds(usual)
     return [moved * odds / (1 + moved * odds) for odds in map(_odds, rates)]
 

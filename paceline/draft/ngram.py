@@ -3,7 +3,7 @@
 A hash from each n-gram to the position after its latest occurrence (native/ngram.cpp) makes a round O(1) in the
 history's length; the longest match wins, then the most recent. (Saxena 2023, prompt lookup decoding; LLMA, Yang et al.
 2304.04487.)
-A match of one token alone is used only while such matches have proved right, which is watched without drafting them.
+A match of one token is drafted only while such matches prove right, which is counted without drafting them.
 """
 
 from __future__ import annotations

@@ -135,12 +135,12 @@ class PredictedDrafter(Drafter):
         self._proposed[view.id] = tree, kinds
         guess = self._acceptance.rates()[kinds].astype(np.float32)
         guess[0] = 1.0
-        if budget.price is None:  # lost is silent, whoever asks
+        if budget.price is None:  # a reply that has left the prediction gets no guess
             budget = replace(budget, price=LEAST * np.arange(budget.nodes + 1, dtype=np.float64))
         return prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
 
     def _follow(self, view: View) -> _Place:
-        """Bring a sequence's place to its last token; a text that is another's is read anew."""
+        """Move a sequence's place to its last token; a text of another sequence is read anew."""
         assert view.prediction is not None
         place, start = self._places.get(view.id), view.prompt_length
         read = 0 if place is None else len(place.reply)

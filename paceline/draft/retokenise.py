@@ -171,7 +171,7 @@ class RetokenisingDrafter(Drafter):
         return ids[:0] if rest is None else rest
 
     def _ids(self, view: View) -> Ints:
-        """Return a text in the draft's ids; nothing if a tokenizer fails on it, which costs guesses and no reply."""
+        """Return a text in the draft's ids; nothing if a tokenizer fails on it, which costs only guesses."""
         text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
         try:
             text.follow(view.tokens)
@@ -181,7 +181,7 @@ class RetokenisingDrafter(Drafter):
             return view.tokens[:0]
 
     def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
-        """Return what was written in the target's tokens, and whether a control token ended it."""
+        """Return `written` in the target's tokens, and whether a control token ended it."""
         is_end = self._draft.is_special(written[-1])
         words = written[:-1] if is_end else written
         text = b"".join(self._draft.token_bytes(token) for token in words)
@@ -194,7 +194,7 @@ class RetokenisingDrafter(Drafter):
         return ids + ([self._controls[written[-1]]] if written[-1] in self._controls else []), True
 
     def _tokens(self, text: bytes) -> list[int]:
-        """Return the target's ids of a text that goes on from another: it may begin inside a character or word."""
+        """Return the target's ids of a continuation, which may begin inside a character or word."""
         start = next((i for i, byte in enumerate(text) if byte & 0xC0 != 0x80), len(text))
         if self._target.add_space_prefix and text[start : start + 1] != b" ":
             start = text.find(b" ") if b" " in text else len(text)

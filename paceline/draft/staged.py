@@ -2,8 +2,8 @@
 
 The inner rule is the coupled one: the draft model draws its own token after every node and goes on where the guess
 had drawn the same. So its guesses are those it would make alone, token for token, in fewer forwards (staged
-speculation, Spector & Re 2308.04623). Whoever looks up reads on in what the model drew, as if it were committed, and is
-made to forget a text that is taken back.
+speculation, Spector & Re 2308.04623). The look-up reads the model's draws as if they were committed, and forgets a
+text that is taken back.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class StagedDrafter(Drafter):
         forget_texts(self.inner)
 
     def _text(self, view: View, guesses: list[int]) -> View:
-        """Return what the inner drafter is to go on from; what it read and is no beginning of that, it forgets."""
+        """Return the text that the inner drafter continues; it forgets a text that is no beginning of that."""
         tokens = np.concatenate([view.tokens, np.array(guesses, np.int32)])
         seen = self._seen.get(view.id, tokens[:0])
         if not np.array_equal(seen, tokens[: len(seen)]):
