@@ -50,7 +50,7 @@ class Completion:
     sources: tuple[str, ...] = field(default=(), repr=False)
     is_cut: bool = False
     logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
-    control_reason: str = ""  # why so much was drafted, in a sentence
+    control_reason: str = ""  # why this many tokens were drafted, in a sentence
     error: PacelineError | None = None
 
     @property
