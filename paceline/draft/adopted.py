@@ -11,7 +11,7 @@ from paceline.types import Budget, Draft, Verified, View
 
 
 class Adopted(Drafter):
-    """A drafter that a user registered: what its class lacks takes the default of `Drafter`.
+    """Wraps a drafter that a user registered; members that its class lacks take the defaults of `Drafter`.
 
     Args:
         name: its only source if it names none.

@@ -1,4 +1,4 @@
-"""What a drafter is, and what it is made for."""
+"""The interface of drafters, and the setting they are made for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Drafter(ABC):
 
         Args:
             view: the sequence as it was when the draft was made.
-            draft: what this drafter proposed. The tree that was verified may hold less of it, and others' guesses.
+            draft: what this drafter proposed. The verified tree may lack parts of it and hold other drafters' guesses.
             verified: the tree that was verified, and the target's tokens.
         """
 
@@ -69,7 +69,7 @@ def experience_of(*drafters: Drafter) -> dict[str, Record]:
 
 
 def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[int]]:
-    """Return what all of them have yet to read, by source."""
+    """Return the unread tokens of all of them, by source."""
     return {name: each for one in drafters for name, each in one.unread(views).items()}
 
 
@@ -91,7 +91,7 @@ def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to run. `name` is what the user called it, `path` where it lies, if it lies anywhere."""
+    """A model ready to run. `name` is the user's name for it, `path` its file or folder, if it has one."""
 
     name: str
     model: Model
@@ -102,7 +102,7 @@ class Loaded:
 
 
 class Load(Protocol):
-    """Loads a model by name or path on the target's threads; `quant` is what the user wants of drafts unless given."""
+    """Loads a model by name or path on the target's threads; `quant` defaults to the user's setting for drafts."""
 
     def __call__(self, source: str, quant: str | None = None) -> Loaded: ...
 
@@ -111,7 +111,7 @@ class Load(Protocol):
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `draws` is what the verifier wants. `company` names the other drafters of a mix.
+    `draws` is the kind of draws that the verifier needs. `company` names the other drafters of a mix.
     """
 
     target: Loaded

@@ -2,7 +2,7 @@
 
 Acceptance is counted by the probability that the draft gave a guess, and by its depth
 (calibrated confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate,
-SpecDec++ 2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
+SpecDec++ 2405.19715). `Rates` holds these counts as tables, which native/draft.cpp reads as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIDDLES = (0.1, 0.3, 0.5, 0.675, 0.8, 0.885, 0.945, 0.985)
 BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as one
 ALIKE = 8.0  # observations of one depth that those of all of them are worth there
 FADE = 0.97  # of a depth's weight with each chain
-FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # believed of a chain's first guess, of others
+FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # priors: of a first guess, of later ones by bin
 USUAL = 8.0  # observations that a rate inferred from first guesses counts as
 CERTAIN = 0.02  # a rate that moves others stays this far from 0 and 1
 RANKS = 2  # runners-up beside a guess
@@ -80,7 +80,7 @@ class Guesses:
 
 
 class Confidence:
-    """Counts what became of guesses, by depth and confidence."""
+    """Counts the outcomes of guesses, by depth and confidence."""
 
     def __init__(self) -> None:
         middles = np.array(MIDDLES)
@@ -95,7 +95,7 @@ class Confidence:
         self.experience = {**whole, "kept at": self._kept_at, "ahead at": self._ahead_at}
 
     def rates(self) -> Rates:
-        """Return what is known by now."""
+        """Return the current rates."""
         if self._rates is None:
             kept, first = self._kept.rates().tolist(), float(self._first.rates()[0])
             ahead = [*self._ahead.rates(prior=_moved(AFTER, FIRST, first)).tolist(), first]

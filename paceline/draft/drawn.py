@@ -13,7 +13,7 @@ def pick_drawn(draws: Draws, width: int, children: list[list[Children]], place: 
     """Return a way of drawing `width` siblings a step; the chain goes on from the first.
 
     Args:
-        draws: what the verifier wants, see `draw_children`.
+        draws: the kind of draws that the verifier needs, see `draw_children`.
         children: receives each step's guesses, by sequence.
         place: index in `children` of each sequence id.
     """

@@ -42,7 +42,7 @@ def rivals(draft: Draft) -> Floats:
 
 
 def worth(sorted_values: Sequence[float] | Probabilities, price: Probabilities | None) -> tuple[int, float]:
-    """Return how many of the most valuable nodes to keep, and what that gains in expected tokens.
+    """Return how many of the most valuable nodes to keep, and the gain in expected tokens.
 
     Args:
         sorted_values: n of them, best first.
@@ -105,7 +105,7 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
     would change the law they were drawn from.
 
     Args:
-        first_source: what to add to each draft's sources, to tell them apart in the union.
+        first_source: the offset of each draft's sources in the union.
     """
     tokens, parents, guess, source = [int(drafts[0].tree.tokens[0])], [-1], [1.0], [0]
     drawn, laws = [False], dict[int, Probabilities]()

@@ -145,7 +145,7 @@ def best_pace(survival: Probabilities, step: float, budget: Budget) -> float:
 
     Args:
         survival: float64 [n], how likely each is accepted, best first.
-        step: what each costs besides its row, in tokens like the budget's prices.
+        step: the price of each besides its row, in tokens like the budget's prices.
     """
     brought, cost = _choices(survival, step, budget)
     return float(((1 + brought) / (budget.plain + cost)).max())
@@ -158,7 +158,7 @@ def _gain(survival: Probabilities, step: float, budget: Budget) -> float:
 
 
 def _choices(survival: Probabilities, step: float, budget: Budget) -> tuple[Probabilities, Probabilities]:
-    """Return what 0, 1, … guesses bring and what they cost, in tokens, both float64."""
+    """Return the expected tokens and the price of 0, 1, … guesses, in tokens, both float64."""
     assert budget.price is not None
     brought = np.concatenate([[0.0], np.cumsum(survival[: len(budget.price) - 1])])
     return brought, np.asarray(budget.price[: len(brought)] + step * np.arange(len(brought)))

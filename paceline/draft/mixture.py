@@ -27,7 +27,7 @@ LEAST = 0.02  # of the weight, for a member without evidence in its favour: a la
 
 
 class Weights:
-    """How much each member's law counts: discounted likelihood of what was committed."""
+    """The weight of each member's law: its discounted likelihood of the committed tokens."""
 
     def __init__(self, members: int) -> None:
         self._evidence = np.zeros(members)
@@ -124,7 +124,7 @@ class MixtureDrafter(Drafter):
 
 
 def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:
-    """Return a member's law, float64 [V]; where the target is greedy, what it would be at temperature 1."""
+    """Return a member's law, float64 [V]; where the target is greedy, the law at temperature 1."""
     if not view.params.is_greedy:
         return law_fast(logits, view, path).probabilities(len(logits))
     check_logits(logits)

@@ -35,7 +35,7 @@ class ModelDrafter(Drafter):
 
     Args:
         context, slots, outputs: see `Reader`.
-        draws: what the verifier wants.
+        draws: the kind of draws that the verifier needs.
         native: False drafts step by step in Python; the guesses are the same.
         clock: tells seconds; perf_counter if none is given.
     """

@@ -19,7 +19,7 @@ from paceline.kernels.native import native
 from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
-PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
+PREFETCHED = 64  # tokens by which a copy may run over the end of the text into its own guesses
 SINGLE = 0.5  # a one-token match is drafted while at least this share of them is right
 SURE = 12  # match lengths from here on are counted as one
 PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8

@@ -22,7 +22,7 @@ from paceline.types import Budget, Draft, TokenTree, Verified, View
 LONGEST = 12  # matches from here on are counted as one
 TRIED = 64  # places looked at on either side of the present one
 NEAR = 16  # a match of one token must be this near
-LEAST = 0.15  # what a guess must be worth if nodes have no price
+LEAST = 0.15  # least value of a guess where nodes have no price
 PATIENCE = 3  # tokens into a change after which nothing is guessed before something matches
 REPLACED, INSERTED = LONGEST + 1, LONGEST + 1 + PATIENCE  # buckets of guesses about a change, by its tokens so far
 PRIOR = [0.7, *np.linspace(0.5, 0.95, LONGEST), *[0.4] * PATIENCE, *[0.2] * PATIENCE]  # then by match length
@@ -35,7 +35,7 @@ class _Place:
     expected: list[int]
     where: dict[int, list[int]]  # of each token, ascending
     reply: list[int] = field(default_factory=list)
-    next: int = 0  # what comes next if nothing was changed
+    next: int = 0  # the place of the next token if nothing was changed
     matched: int = LONGEST  # tokens in a row that were as expected; the start counts as sure
     changed: int = 0  # tokens since then
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class _Text:
     cache: int
     start: int  # the cache holds the text from here on
-    fixed: int = 0  # so many tokens, counted from the text's beginning, are as they were when last read
+    fixed: int = 0  # tokens at the beginning that are the same as when last read
 
 
 class Reader:
@@ -71,7 +71,7 @@ class Reader:
             first = min(max(known.fixed - known.start, 0), self.cache.length(known.cache), len(tokens) - 1)
             if self.head is not None:
                 self.head.absorb(tokens[first:])
-            # What this model guessed last may differ from what was committed since.
+            # The model's last guesses may differ from the tokens committed since.
             both = zip(self.cache.tail(known.cache, first), tokens[first:-1].tolist(), strict=False)
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
             self.cache.crop(known.cache, first + shared)

@@ -1,6 +1,6 @@
 """Guesses from a model of any vocabulary, by way of text (SLEM, Timor et al. 2502.05202).
 
-The draft model reads the text in its own tokens and goes on in them; what it writes is cut into the target's tokens.
+The draft model reads and continues the text in its own tokens; its output is cut into the target's tokens.
 These are functions of the text alone, so any verifier takes them; committed ids are never cut anew. The last token of a
 guess is left out where more text might have changed it.
 """
@@ -43,7 +43,7 @@ class Retelling:
         self._is_first = True
 
     def follow(self, tokens: Ints) -> None:
-        """Take in a text that begins with what was seen before, or start anew."""
+        """Follow a text that continues the one seen before; start anew for any other."""
         if not np.array_equal(self.seen, tokens[: len(self.seen)]):
             self.__init__(self._target, self._draft)  # type: ignore[misc]
         bos = self._target.bos_id
@@ -161,11 +161,11 @@ class RetokenisingDrafter(Drafter):
         self.reader.release(sequence_id)
 
     def _most(self, view: View, length: int) -> int:
-        """Return how many tokens to write at most for so many guesses."""
+        """Return the most draft tokens to write for `length` guesses."""
         return min(2 * length + SPARE, self.reader.room(view.id, self._ids(view))) if length else 0
 
     def _read(self, view: View, most: int) -> Ints:
-        """Bring the draft's cache to the text; return what is to be forwarded first, nothing if there is no room."""
+        """Bring the draft's cache to the text; return the tokens to forward first, none if there is no room."""
         ids, fixed = self._ids(view), self._texts[view.id].fixed
         rest = self.reader.read(view.id, ids, most, fixed=fixed) if len(ids) else None
         return ids[:0] if rest is None else rest

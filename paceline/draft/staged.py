@@ -1,4 +1,4 @@
-"""A model draft that is itself drafted: what the text repeats is guessed first, the draft model checks it in a block.
+"""A model draft that is itself drafted: a look-up guesses first, and the draft model checks its guesses in a block.
 
 The inner rule is the coupled one: the draft model draws its own token after every node and goes on where the guess
 had drawn the same. So its guesses are those it would make alone, token for token, in fewer forwards (staged
@@ -53,7 +53,7 @@ class StagedDrafter(Drafter):
         self._draws = draws
         self._record = DepthRecord()
         self.experience = named(name, {**self._record.experience, **experience_of(self.inner)})
-        self._seen: dict[int, Ints] = {}  # of each sequence, what `inner` has read
+        self._seen: dict[int, Ints] = {}  # the text that `inner` has read, by sequence
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""

@@ -27,7 +27,7 @@ from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Ints, Probabilities, TokenTree, Verified, View
 
 OF_LENGTH = (0.25, 0.45, 0.6, 0.68, 0.74, 0.8, 0.85, 0.9)  # how far to trust contexts before anything was seen
-OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # what is seen once first, then by share
+OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # contexts seen once first, then by share
 OF_CORPUS = 0.8
 SAVED_EVERY = 5.0  # seconds between two writings of the corpus
 

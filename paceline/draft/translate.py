@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def label_of(source: str) -> str:
-    """Return what a draft model is called among the sources of guesses, by how it was named."""
+    """Return the source name of a draft model, from the name that the user gave."""
     return Path(source).stem if source.endswith(".gguf") else Path(source).name
 
 

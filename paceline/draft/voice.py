@@ -22,7 +22,7 @@ class Voice:
     Args:
         words: how its tokens stand to the target's; `None` if ids mean the same.
         vocab: the target's number of ids.
-        first: what its texts begin with, before any of the target's.
+        first: tokens at the beginning of its texts, before any of the target's.
         outputs: the draft's own ids worth computing, see `Reader`.
     """
 
