@@ -1,4 +1,4 @@
-"""Measure once what forwards and draft steps take on this machine, and remember it on disk.
+"""Measure the seconds of forwards and draft steps on this machine once, and keep them on disk.
 
 The key is the model's file, how it is packed, the processor, its instruction set and the threads; a quality says how
 far the numbers can be trusted. An unreadable file, or one of another machine, is measured again; so is a doubtful one,
@@ -43,7 +43,7 @@ LIMIT = 1.6  # seconds for all forwards together
 MUST = 4.0  # seconds for two forwards of each row that is required
 HARD = 6.0  # seconds for everything, unless two forwards and a draft step take longer: meanwhile a user waits
 REPEATS = 7
-STEPS = 4  # of a draft, and so many drafts
+STEPS = 4  # steps of a draft, and number of drafts
 STEP_LIMIT = 1.0  # seconds for drafts; where reading a text takes longer, single steps are measured, and few
 PROBE = 96 << 20  # bytes that are read for the floor, beyond most caches; the rest is taken in proportion
 LEAST = 32 << 20  # bytes of weights from which the time to read them bounds a forward

@@ -37,7 +37,7 @@ class Timing:
 class Completion:
     """One reply. `is_cut`: its text ends inside a character, which shows as U+FFFD.
 
-    `error` says why one of several replies could not go on: `finish_reason` is "error", the text is what came before.
+    `error` says why one of several replies could not go on: `finish_reason` is "error", the text ends there.
     """
 
     setup: Setup

@@ -29,7 +29,7 @@ class Engine:
     Args:
         context: tokens that prompt and reply of one request share.
         slots: how many requests run at once.
-        cache_bytes: what keys and values of all of them may take; `None` for `slots` whole contexts.
+        cache_bytes: limit for keys and values of all of them; `None` for `slots` whole contexts.
 
     Raises:
         UsageError: drafter or verifier need what the model's backend cannot do, or the cache has no room for a context.
@@ -82,7 +82,7 @@ class Engine:
         self.check_text(request.prompt, most=self.context - 1)
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
-        """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
+        """Refuse a text that the model cannot read, or that has more than `most` tokens; see `check`."""
         spec = self.parts.model.spec
         if not tokens:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
@@ -114,7 +114,7 @@ class Engine:
         return self.parts.scheduler.find(request) is not None
 
     def cancel(self, request: int) -> Event | None:
-        """End a request, give back what it held, and return its last event; nothing happens if it has ended."""
+        """End a request, release its pages and drafts, and return its last event; nothing happens if it has ended."""
         sequence = self.parts.scheduler.find(request)
         if sequence is None:
             return None

@@ -173,7 +173,7 @@ def load_controller(
 
 
 def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: native.Pool) -> dict[str, str]:
-    """Return what measured times depend on: both models' files, how they are packed, and this machine."""
+    """Return the key of measured times: both models' files, how they are packed, and this machine."""
     # A corpus is a file too, and another one after every reply.
     models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]
     parts = ",".join(models).replace("+", ",").replace(":", ",").split(",")

@@ -1,6 +1,6 @@
 """Small files of numbers that were measured on this machine, in one folder beside the models.
 
-A file says what it was measured for; one that is unreadable, of another version or for something else does not count.
+A file holds the key it was measured for; an unreadable one, or one of another version or key, is ignored.
 Files are written atomically, also by concurrent processes; where the folder cannot be written nothing is kept.
 """
 
@@ -30,7 +30,7 @@ def path_of(key: Mapping[str, str], *, kind: str = "") -> Path | None:
 
 
 def read(path: Path, key: Mapping[str, str], version: int) -> Json | None:
-    """Return what a file holds, `None` if there is none.
+    """Return the values in a file; `None` if there is no file.
 
     Raises:
         ValueError: it is no such file, or of another version or key.

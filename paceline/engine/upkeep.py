@@ -31,7 +31,7 @@ class Rehearsal:
         self._tokens = np.arange(most, dtype=np.int32) % model.spec.vocab
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds of one forward of so many rows."""
+        """Return the seconds of one forward of `rows` rows."""
         batch = flatten(self._cache, [self._sequence], [TokenTree.chain(self._tokens[:rows])], [rows])
         started = self._clock()
         self._model.forward(batch, self._cache)
