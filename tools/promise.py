@@ -4,8 +4,9 @@
     python tools/promise.py poisoned busy         some of it: poisoned, busy, fresh, load
     python tools/promise.py --model smollm2-135m --prompts 8 --tokens 128
 
-Each process of `poisoned`, `busy` and `fresh` is new and loads both ways; their replies take turns. `load` compares
-threads beside 0, 1 and 2 busy loops. Prints a table and, last, one line of JSON.
+Each process of `poisoned`, `busy` and `fresh` is new and loads both ways; their replies take turns. With `--apart` it
+loads one way, as a user's does, and processes take turns: a small model's weights stay in a cache that two copies do
+not share. `load` compares threads beside 0, 1 and 2 busy loops. Prints a table and, last, one line of JSON.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--replies", type=int, default=3, help="of a process")
     parser.add_argument("--processes", type=int, default=2, help="of eight sequences at once, one after the other")
+    parser.add_argument("--apart", action="store_true", help="a process for each way")
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--sequences", type=int, default=1, help=argparse.SUPPRESS)
@@ -67,11 +70,11 @@ def parsed() -> argparse.Namespace:
 # ---- in a process of its own
 
 
-def prompts(count: int) -> list[str]:
+def prompts(count: int, seed: int | None = None) -> list[str]:
     """Return prompts of several workloads, each with a number of its own, so that nothing cached fits."""
     from paceline.bench.workloads import asks
 
-    dice = random.SystemRandom()
+    dice = random.SystemRandom() if seed is None else random.Random(seed)
     return [ask.fresh(dice) for ask in asks(WORKLOADS, 1 + count // len(WORKLOADS), None)][:count]
 
 
@@ -84,6 +87,8 @@ def child(options: argparse.Namespace) -> object:
         llm = LLM(options.model, draft=options.draft, threads=options.threads)
         replies = [llm.generate(text, params, chat=True) for text in prompts(2)]
         return sum(len(r.token_ids) - 1 for r in replies) / sum(r.timing.decode_seconds for r in replies)
+    if options.child == "apart":
+        return apart(options, params)
     auto = LLM(options.model, draft="auto")
     if options.child == "calibrate":
         return {"seconds": auto.load_seconds}
@@ -102,6 +107,19 @@ def child(options: argparse.Namespace) -> object:
         assert [r.token_ids for r in said["off"]] == [r.token_ids for r in said["auto"]]
         found.append(seconds["off"] / seconds["auto"])
     return {"ratios": found, "reason": auto.engine.parts.controller.reason}
+
+
+def apart(options: argparse.Namespace, params: object) -> object:
+    """Return the seconds of each reply of one way, and why it drafted as it did."""
+    from paceline import LLM
+
+    llm, asked, seconds = LLM(options.model, draft=options.draft), prompts(options.prompts, options.seed), []
+    for i in range(options.replies):
+        texts = asked if options.sequences > 1 else [asked[(options.first + i) % len(asked)]]
+        started = time.perf_counter()
+        llm.generate(texts, params, chat=True)
+        seconds.append(time.perf_counter() - started)
+    return {"seconds": seconds, "reason": getattr(llm.engine.parts.controller, "reason", "")}
 
 
 def poison(auto: object) -> object:
@@ -164,7 +182,8 @@ def after(what: str, options: argparse.Namespace, home: Path) -> object:
         for first in range(processes):
             if first % max(processes // 2, 1) == 0:  # the process after is one that finds what the one before left
                 spoil()
-            said = run(options, "reply", first=first, sequences=sequences, replies=options.replies)
+            settings = {"first": first, "sequences": sequences, "replies": options.replies}
+            said = turns(options, settings, first) if options.apart else run(options, "reply", **settings)
             rows.append(said["ratios"])
             reasons.append(said["reason"])
         by_reply = [statistics.geometric_mean(column) for column in zip(*rows, strict=True)]
@@ -173,6 +192,15 @@ def after(what: str, options: argparse.Namespace, home: Path) -> object:
         firsts = [round(row[0], 2) for row in rows]
         print(f"{what:>9}, {sequences} at once: auto ÷ off by reply {shown}   (first ones {firsts})", flush=True)
     return found
+
+
+def turns(options: argparse.Namespace, settings: dict[str, int], turn: int) -> dict[str, object]:
+    """Return auto ÷ off of a process each, with the same prompts; which one is first changes with the turn."""
+    seed, found = random.SystemRandom().randrange(1 << 30), {}
+    for draft in ("off", "auto") if turn % 2 else ("auto", "off"):
+        found[draft] = run(options, "apart", draft=draft, seed=seed, **settings)
+    ratios = [off / auto for off, auto in zip(found["off"]["seconds"], found["auto"]["seconds"], strict=True)]
+    return {"ratios": ratios, "reason": found["auto"]["reason"]}
 
 
 def beside_load(options: argparse.Namespace) -> object:

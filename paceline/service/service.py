@@ -1,8 +1,8 @@
 """A thread that owns an engine: requests come by a queue, and the events of each leave by a queue of its own.
 
 Only that thread plays rounds, so neither Ctrl-C nor a reader that comes late, leaves early or is collected in mid-round
-can break one. It sleeps while there is nothing to do and keeps the machine's cost table right: between requests, and
-in a pause of a few seconds where requests leave no gap for a minute. What was learnt is saved on the way.
+can break one. It sleeps while there is nothing to do and keeps the machine's cost table right: in the gaps between
+requests, and in a pause of a few seconds where there is no gap for a minute. What was learnt is saved on the way.
 
 The thread starts with the first request, ends with `close` and is waited for at the end of the process: Python takes a
 process down with a thread that is in native code. Knows nothing of texts.
@@ -31,6 +31,7 @@ from paceline.types import Event
 
 LOOK = 1.0  # seconds after which a waiting caller checks that the thread is still alive
 PATIENCE = 10.0  # seconds that closing waits for the round under way
+IDLE = 0.5  # seconds without an order that make a gap: a program's next order arrives sooner
 BUSY = 60.0  # seconds without a gap after which a due measurement runs between two rounds
 
 Told = list[tuple[Event, float]]
@@ -214,7 +215,7 @@ class Service:
             while self._state == "open":
                 if self.engine.is_idle:
                     self._is_busy, self._gap = False, monotonic()
-                    order = self._orders.get()
+                    order = self._await_order()
                     self._is_busy = True
                     order()
                     del order  # its references are freed while this waits
@@ -234,9 +235,17 @@ class Service:
         while not self._orders.empty():
             self._orders.get()()
 
-    def _begin(self, tickets: Sequence[Ticket]) -> None:
-        if self.engine.is_idle:
+    def _await_order(self) -> Callable[[], object]:
+        """Wait for an order; in a gap the machine is measured again if that is due, so that no request waits for it."""
+        try:
+            return self._orders.get(timeout=IDLE)
+        except Empty:
+            self._is_busy = True
             self._measure()
+            self._is_busy = False
+            return self._orders.get()
+
+    def _begin(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
             if ticket.has_ended:  # cancelled before
                 continue
