@@ -49,7 +49,7 @@ def test_a_folder_that_is_not_there_keeps_none_waiting(tmp_path):
         pass
 
 
-def test_a_file_is_replaced_as_a_whole_and_nothing_lies_beside_it(tmp_path, monkeypatch):
+def test_a_file_is_replaced_atomically_and_leaves_no_rest(tmp_path, monkeypatch):
     path = tmp_path / "made" / "file"
     with pytest.raises(FileNotFoundError):
         write(path, b"no folder")

@@ -96,11 +96,12 @@ def audit(
 
 
 def show_audit(llm: LLM, found: Audit, temperature: float, *, interrupted: bool) -> None:
-    """Print what was found."""
+    """Print the result of an audit."""
     said = found.to_json()
     kinds = f"greedy and at temperature {temperature:g}" if temperature else "greedy"
     print(f"{said['replies']} replies, {said['tokens']} tokens, {kinds}, {said['seconds']:.0f} s")
-    print(f"drafted {said['drafted']} tokens by {', '.join(said['drafters']) or 'nobody'}, {said['accepted']} accepted")
+    drafters = ", ".join(said["drafters"]) or "no drafter"
+    print(f"drafted {said['drafted']} tokens with {drafters}, {said['accepted']} accepted")
     if not said["lossless"]:
         print(f"`{said['verify']}` is a lossy mode: differences are what it is for")
     for one in found.compared:

@@ -67,10 +67,10 @@ def _one(name: str, help: str, metavar: str, panel: str) -> object:
 def run(
     *,
     model: str,
-    draft: Annotated[list[str] | None, _many("Who guesses; may be repeated. auto if not given.", "SRC", _WHAT)] = None,
+    draft: Annotated[list[str] | None, _many("What guesses; may be repeated. auto if not given.", "SRC", _WHAT)] = None,
     control: Annotated[
         list[str] | None,
-        _many("Who decides how much, or fixed:K; may be repeated. The default one if not given.", "NAME", _WHAT),
+        _many("What decides how much, or fixed:K; may be repeated. The default one if not given.", "NAME", _WHAT),
     ] = None,
     verify: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""`paceline calibrate`: measure this machine anew, and say what is kept."""
+"""`paceline calibrate`: measure this machine anew, and show the calibration that is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.cli import options as o
 if TYPE_CHECKING:
     from rich.table import Table
 
-QUIET = 0.1  # cores of others, rounded: less is nothing
+QUIET = 0.1  # cores that other processes use; less shows as none
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -71,7 +71,7 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 def summary(quality: Mapping[str, Any]) -> str:
-    """Say in one line when a calibration was made, and how far it can be trusted."""
+    """Return one line: when a calibration was made, and how far it can be trusted."""
     made = datetime.fromisoformat(quality["made"]).astimezone(UTC)
     when = f"calibrated {made:%Y-%m-%d %H:%M} UTC"
     if quality["doubts"]:

@@ -1,4 +1,4 @@
-"""`paceline chat`: a conversation, turn by turn. Earlier turns are found again in the cache."""
+"""`paceline chat`: a conversation, turn by turn. Earlier turns are reused from the cache."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ def chat(given: o.Shared) -> int:
         raise UsageError("this model has no chat template", hint="use `paceline generate --raw`") from error
     conversation = Conversation(llm, params, given.system)
     if sys.stdin.isatty():
-        drafters = ", ".join(llm.setup.drafters) or "nobody"
-        say(f"{llm.setup.model}, guesses by {drafters}. /help for help, Ctrl-D ends.")
+        drafters = ", ".join(llm.setup.drafters)
+        speculation = f"guesses by {drafters}" if drafters else "speculation off"
+        say(f"{llm.setup.model} · {speculation}. /help for help, Ctrl-D ends.")
         return _talk(conversation)
     for line in read_lines():
         if not conversation.take(line):
@@ -99,10 +100,10 @@ class Conversation:
     params: SamplingParams
     system: str | None
     turns: list[dict[str, str]] = field(default_factory=list)
-    failed: bool = False  # some turn did
+    failed: bool = False  # whether a turn failed
 
     def take(self, line: str) -> bool:
-        """Answer a line or obey it; return False to end."""
+        """Answer a line or run its command; return False to end."""
         command, rest = _split(line)
         if command in ("/exit", "/quit"):
             return False
@@ -163,7 +164,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def read_lines() -> Iterator[str]:
-    """Yield the turns of a pipe; a mark of the byte order before the first one is none of its text."""
+    """Yield the turns of a pipe, without a byte-order mark before the first one."""
     lead = "\ufeff"
     while data := sys.stdin.buffer.readline():
         yield decode(data, "stdin").removeprefix(lead).rstrip("\r\n")
@@ -191,7 +192,7 @@ def _typed() -> str:
 def _ask(prompt: str) -> str:
     if sys.stdout.isatty():
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  # input() edits its line and keeps a history once this is there
+            import readline  # noqa: F401  # gives input() line editing and a history
         return input(prompt)
     sys.stderr.write(prompt)  # stdout is for replies
     sys.stderr.flush()

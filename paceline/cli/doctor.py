@@ -81,7 +81,7 @@ def doctor(
 
 
 def show_report(result: dict[str, Any]) -> None:
-    """Print what was found."""
+    """Print the report."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -126,7 +126,7 @@ def _calibration(calibration: dict[str, Any]) -> str:
 
 
 def _drafting(result: dict[str, Any]) -> Iterator[str]:
-    """Say what guesses must be and bring; there is nothing to say where nobody guesses."""
+    """Yield the break-even acceptance and the speed-ups; the latter are missing where nothing drafts."""
     least = result["break_even"]
     yield "break-even acceptance: " + ("none, guesses cannot pay here" if least is None else f"{least:.0%}")
     fixed = result["fixed"]
@@ -155,7 +155,7 @@ def _curve(result: dict[str, Any]) -> Table:
 
 
 def _edge(measured: dict[str, Any]) -> str:
-    """Say where the floor of v(M) passes from memory to arithmetic."""
+    """Return the rows at which the floor of v(M) passes from memory to arithmetic."""
     read, row = measured["floor_seconds"], measured["row_seconds"]
     if not read or not row:
         return "the floor is reading the weights once" if read else ""

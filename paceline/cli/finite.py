@@ -1,4 +1,4 @@
-"""A check that options of numbers share; by itself, for commands that wait for no model's code."""
+"""A check that numeric options share; in a module of its own, so that commands need not import model code."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def read_file(path: str, what: str) -> str:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Return bytes as text, or say which byte is none."""
+    """Return bytes as text; raise `UsageError` with the place of a byte that is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

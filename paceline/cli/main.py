@@ -1,4 +1,4 @@
-"""The command line: a table of subcommands, each imported when called, and the one place where errors become lines.
+"""The command line: a table of subcommands, each imported when called, and the only place that prints errors.
 
 Knows no option of a subcommand. `paceline --help` imports neither numpy nor the native kernels.
 """
@@ -119,7 +119,7 @@ def run(args: list[str]) -> int:
         return complain(_message(error, args), _hint(error, args), 2 if isinstance(error, _CallError) else 1)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read stdout went away: nothing to say, nobody to say it to
+    except BrokenPipeError:  # the reader of stdout is gone, and an error message has no use
         return 1
     except MemoryError as error:
         return complain(
@@ -130,7 +130,7 @@ def run(args: list[str]) -> int:
 
 
 def complain(message: str, hint: str | None, code: int) -> int:
-    """Print an error the one way there is and return the exit code."""
+    """Print an error with its hint and return the exit code."""
     red, bold, off = ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") if is_coloured(sys.stderr) else ("", "", "")
     lines = f"{red}error:{off} {message}\n"
     if hint:
@@ -152,7 +152,7 @@ def _message(error: Any, args: list[str]) -> str:
 
 
 def _number_wanted(error: Any, args: list[str]) -> str:
-    """Say what number an option wanted, by how its command declares it; nothing if it wants none."""
+    """Return the number that an option wants, by its declaration; empty if it wants none."""
     declared = signature(error.ctx.command.callback, eval_str=True).parameters[error.param.name].annotation
     kinds, value = _kinds(declared), _given(error.param.opts, args)
     if not kinds & {int, float}:
@@ -168,12 +168,12 @@ def _number_wanted(error: Any, args: list[str]) -> str:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Return an annotation and all that it is made of."""
+    """Return an annotation and all its parts."""
     return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
 def _given(options: list[str], args: list[str]) -> str:
-    """Return what an option was given, last one first, as typer reads them."""
+    """Return the value given to an option; of several the last one, as in typer."""
     for at in range(len(args) - 1, -1, -1):
         name, equals, value = args[at].partition("=")
         if name in options:
@@ -195,8 +195,8 @@ def _hint(error: Any, args: list[str]) -> str:
 
 
 def main() -> None:
-    """Be the `paceline` command."""
-    if sys.stderr is None:  # closed, as by `2>&-`: who closed it wants to hear nothing
+    """Run the `paceline` command."""
+    if sys.stderr is None:  # closed, as by `2>&-`: errors are discarded
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
     if sys.stdout is None:
         sys.exit(complain("stdout is closed, and it is where results go", "leave out `>&-`; > /dev/null drops them", 1))
@@ -208,7 +208,7 @@ def main() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python complains while it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python prints an error while it exits
             code = code or int(stream is sys.stdout)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""`paceline models`: what has a name, and what is here."""
+"""`paceline models`: models with a name, and models on this disk."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _table(records: list[Record], default: str) -> None:
 
 
 def _blocks(records: list[Record], default: str) -> None:
-    """Show one model after the other, for a terminal too narrow for a table."""
+    """Print one model after the other, for a terminal too narrow for a table."""
     for r in records:
         print(f"{r.name} (default)" if r.name == default else r.name)
         print(

@@ -205,7 +205,7 @@ class Shared:
     taken: frozenset[str] = frozenset()
 
     def chosen(self) -> tuple[LLMConfig, SamplingParams]:
-        """Sort them into how to load and how to draw, and check both before a model is loaded.
+        """Return the options for loading and for drawing; check both before a model is loaded.
 
         Raises:
             UsageError: one is out of its range, or two contradict each other.
@@ -228,8 +228,8 @@ class Shared:
 def takes(*names: str, **defaults: object) -> Callable[[Command], Command]:
     """Give a command shared options in the place of its argument `given`, some with defaults of its own.
 
-    Typer reads a command's signature: the options stand in it one by one, and the command gets them as one `Shared`. An
-    argument of the command that is called as a shared option and has no default is that option.
+    Typer reads a command's signature: it has the options one by one, and the command gets them as one `Shared`. An
+    argument that has the name of a shared option and no default becomes that option.
     """
     kinds, usual = get_type_hints(Shared, include_extras=True), {field.name: field.default for field in fields(Shared)}
 

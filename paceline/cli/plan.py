@@ -1,4 +1,4 @@
-"""`paceline plan`: what would speculation bring, before anything is loaded."""
+"""`paceline plan`: forecast the gain of speculation, without loading a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Play a reply: show it while it arrives, let Ctrl-C end it, sum it up in one line."""
+"""Show a reply while it arrives, end it on Ctrl-C, sum it up in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def play(reply: Reply, screen: Screen | None) -> bool:
                     notice.clear()
                     if screen is not None:
                         screen.show(event.tokens, event.sources, event.text)
-                else:  # a piece of a long prompt
+                else:  # one chunk of a long prompt
                     read += 1
                     notice.show(f"reading the prompt {'·' * (1 + (read - 1) % 10):<10}")  # never wider than a terminal
                 if interrupt.pressed:
@@ -48,9 +48,9 @@ def summary(
     """Sum a reply up in parts: speed, how much was guessed right, and the gain over decoding without drafts.
 
     Args:
-        plain_seconds: about what one token costs on this machine without speculation.
-        limit: what cut the reply, if anything did.
-        ended_at_once: the model's first token was an end.
+        plain_seconds: estimate for one token on this machine without speculation.
+        limit: the limit that cut the reply, if one did.
+        ended_at_once: whether the model's first token ended the reply.
     """
     tally, timing, count = completion.tally, completion.timing, len(completion.token_ids)
     seconds = timing.prefill_seconds + timing.decode_seconds
@@ -76,7 +76,7 @@ def summary(
 
 
 def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: int) -> None:
-    """Write the summary line to stderr. Measures the plain time per token if there is a gain to tell."""
+    """Write the summary line to stderr. Measures the plain time per token if there is a gain to report."""
     limit = ""
     if interrupted:
         limit = "interrupted"
@@ -88,7 +88,7 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         plain = estimate_plain(llm, completion)
     first = completion.token_ids[:1]
     is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
-    ended_at_once = is_end and llm.tokenizer.eos_ids.issuperset(first)  # and no stop string did it
+    ended_at_once = is_end and llm.tokenizer.eos_ids.issuperset(first)  # and no stop string ended it
     parts = summary(completion, plain_seconds=plain, limit=limit, ended_at_once=ended_at_once)
     say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
@@ -96,8 +96,8 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
 def estimate_plain(llm: LLM, completion: Completion) -> float:
     """Estimate plain decoding: by the reply's own rounds without guesses, else by measuring now, behind its text.
 
-    Now the machine may be busier than it was, so at most what a round's checking took, which is never less work. The
-    engine's share of a round is the same in both.
+    The machine may be busier now, so the estimate is at most the verification of a round, which is never less work.
+    The engine's share of a round is the same in both.
     """
     timing, rounds = completion.timing, max(completion.tally.rounds - 1, 1)
     own = completion.tally.single_seconds

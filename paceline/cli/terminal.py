@@ -1,4 +1,4 @@
-"""What goes on a terminal and what in a pipe: colours by who guessed a token, control characters made visible.
+"""Output to a terminal or a pipe: colours by the source of a token, control characters made visible.
 
 Knows nothing of models.
 """
@@ -21,7 +21,7 @@ OFF, DIM = "\x1b[0m", "\x1b[2m"
 ERASE_LINE = "\r\x1b[2K"
 _GREEN, _CYAN = "\x1b[32m", "\x1b[36m"
 
-# A model may write anything; on a terminal its control characters are shown, never obeyed.
+# A model may write anything; a terminal gets its control characters as visible text.
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
 _VISIBLE |= {code: "\N{SYMBOL FOR DELETE}" if code == 127 else "\ufffd" for code in range(127, 160)}
 
@@ -52,8 +52,8 @@ def visible(text: str) -> str:
 class Painter:
     """Cuts released text into runs of one source.
 
-    Text comes out of the engine later than its tokens, and never more than they say: stop strings and unfinished
-    characters are held back. So the tokens are decoded here as well, and the text walks along their lengths.
+    The engine releases text later than its tokens, because it holds back stop strings and unfinished characters. So
+    the tokens are decoded here as well, and the text is cut by their lengths.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -90,7 +90,7 @@ class Screen:
         self._ends_line = True
 
     def show(self, tokens: Sequence[int], sources: Sequence[str], text: str) -> None:
-        """Write what one event made known."""
+        """Write the text of one event."""
         for source, part in self._painter.paint(tokens, sources, text):
             shown = visible(part) if self._is_terminal else part
             colour = colour_of(source) if self._coloured else ""
@@ -108,7 +108,7 @@ class Screen:
 
 
 class Notice:
-    """A passing word on stderr while there is nothing to show yet; nothing in a pipe."""
+    """A temporary line on stderr until there is something to show; nothing in a pipe."""
 
     def __init__(self) -> None:
         self._wanted, self._shown = sys.stderr.isatty(), False
@@ -137,7 +137,7 @@ def importing() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Write lines to stderr; if nobody can read them, the work goes on without."""
+    """Write lines to stderr; a closed stderr is ignored."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -158,7 +158,7 @@ def _width(text: str) -> int:
 
 
 class Interrupt:
-    """While entered, the first Ctrl-C is only noted, so that a round ends whole; the second one interrupts."""
+    """While entered, the first Ctrl-C only sets a flag, so that a round ends whole; the second one interrupts."""
 
     def __init__(self) -> None:
         self.pressed = False

@@ -1,4 +1,4 @@
-"""How much to draft is decided here, from counts and seconds alone: no model, no tokens."""
+"""Controllers decide how much to draft, from counts and seconds alone: no model, no tokens."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 from paceline.types import Budget, Load, Round, View
 
 OFF = "drafting off"
-"""How a reason begins when nothing is drafted."""
+"""The beginning of a reason when nothing is drafted."""
 
 
 class Controller(Protocol):
-    """Budgets before a round, what came of them after it."""
+    """Sets budgets before a round and observes their outcome after it."""
 
     @property
     def reason(self) -> str:
-        """Why it chose what it chose last, in a sentence for people; empty if there is nothing to say."""
+        """The reason for the latest budgets, as a readable sentence; empty if there is none."""
 
     def budgets(self, views: Sequence[View], load: Load) -> list[Budget]:
         """Return one budget per sequence of the coming round."""

@@ -1,4 +1,4 @@
-"""Why so much was drafted, in a sentence for people with the numbers that decided."""
+"""The reason for the latest budgets, as a readable sentence with the numbers that decided."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.types import Probabilities
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the latest round was made of: by source, how deep it may go for each sequence, and what it has not read."""
+    """The latest round's decision: by source, its depth for each sequence and its backlog of reading."""
 
     clock: Clock | None = None
     rate: float = 0.0
@@ -31,7 +31,7 @@ class Decision:
 
 
 def explain(decision: Decision) -> str:
-    """Say what was chosen and why; empty before anything was."""
+    """Return the choice and its reason; empty before the first round."""
     clock = decision.clock
     if clock is None:
         return ""
@@ -53,7 +53,7 @@ def explain(decision: Decision) -> str:
 
 
 def _usual(decision: Decision, clock: Clock, name: str, survivals: Probabilities) -> list[int]:
-    """Return how many guesses of a source pay on average for each sequence; one that weighs them may make others."""
+    """Return how many guesses of a source pay on average for each sequence; a source that weighs may make others."""
     source, lengths = decision.sources[name], decision.lengths[name]
     if not source.weighs:
         return list(lengths)
@@ -77,7 +77,7 @@ def _choice(decision: Decision, clock: Clock, name: str, lengths: Sequence[int],
 
 
 def _next(clock: Clock, lengths: Sequence[int], step: float) -> float:
-    """Return the seconds of one more guess for the deepest sequence; if all are alike, of one for each, its share."""
+    """Return the seconds of one more guess for the deepest sequence; if all are equal, of one for each, shared."""
     total, count = sum(lengths), clock.sequences if min(lengths) == max(lengths) else 1
     return float(clock.forward[total + count] - clock.forward[total] + step) / count
 

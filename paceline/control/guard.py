@@ -1,14 +1,13 @@
 """Never slower: a purse of plain rounds that drafting draws on, filled and emptied by real seconds alone.
 
-A drafting round of B sequences that commits n tokens does what n / B plain rounds do. What it takes beyond their real
-seconds is drawn from the purse, what it takes less is put back, and a small share of all time is put in besides. With
-an empty purse nothing is drafted. No prediction decides what a round lost, so a wrong table is paid for from the purse.
+A drafting round of B sequences that commits n tokens stands for n / B plain rounds. Seconds beyond theirs are drawn
+from the purse, seconds saved are put back, and a small share of all time is put in besides. With an empty purse nothing
+is drafted. Predictions do not enter, so the purse bounds the cost of a wrong table.
 
-Not charged: what a draft model takes to read a text, which `debts` weighs by predictions, and what one round loses
-beyond `DISTURBED` or its rows beyond `STEEP`, which is taken for a stall. Later rounds may lose what earlier ones
-put in.
+Not charged: a draft model's reading of a text, which `draft_prefill` weighs by predictions, and losses of one round
+beyond `DISTURBED` or `STEEP`, which count as a stall. Later rounds may lose what earlier ones put in.
 
-What a plain round takes is measured on this machine in the last while: plain rounds are played in between where there
+The seconds of a plain round are a recent measurement on this machine: plain rounds are played in between where there
 are none, and before the purse counts as empty.
 """
 
@@ -20,26 +19,26 @@ from dataclasses import dataclass
 from paceline.control.pending import Pending
 from paceline.estimate.numbers import lower_median
 
-START = 3.0  # plain rounds in the purse at first: what learning a text may cost; a third of it starves dear drafters
+START = 3.0  # plain rounds in the purse at first: the cost of learning a text; a third of it starves dear drafters
 CAUTIOUS = 2.0  # the same where the calibration is doubtful
 MOST = 6.0  # plain rounds in it at most; with 3 a draft that gains a fifth is stopped by bad luck every few replies
-WIDE = 2.0  # drafting rounds that there may be besides: long ones win and lose more at once
-SHARE = 0.01  # of all time that is put in: what never being slower costs for good where nothing can be gained
-DISTURBED = 4.0  # plain rounds that one round may lose, or all may owe: a stall of the machine says nothing of drafting
-STEEP = 1.5  # plain rounds that each of a forward's rows may cost at most: what takes longer is a stall
-LONGEST = 8.0  # plain rounds that a drafting round is taken for at most
+WIDE = 2.0  # drafting rounds by which the limit may exceed that: long rounds win and lose more at once
+SHARE = 0.01  # of all time that is put in: the lasting cost where drafting gains nothing
+DISTURBED = 4.0  # plain rounds that one round may lose, or all may owe: a larger loss is a stall of the machine
+STEEP = 1.5  # plain rounds that each of a forward's rows may cost at most: a longer time is a stall
+LONGEST = 8.0  # plain rounds that a drafting round counts as at most
 KEPT = 3  # plain rounds that the reference is the median of
 AGE = 160  # rounds after which it is measured again; at a gain of 2 that costs half a per cent
-MOVED = 1.4  # times what was expected: a machine that has changed, or a table that is wrong
+MOVED = 1.4  # times the expected seconds: beyond it the machine has changed, or the table is wrong
 SOON = 16  # rounds that a reference holds whatever forwards take
-PROOF = 2  # plain rounds in a row from which on they are a reference: one may be a stall, or behind a draft
+PROOF = 2  # plain rounds in a row that make a reference: a single one may be a stall, or follow a draft
 
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """A round that drafted: how many sequences, how many plain rounds it stands for, and its real seconds.
+    """A round that drafted: its sequences, the plain rounds it stands for, and its real seconds.
 
-    Of the forward, which had so many `rows`, and `beside` it.
+    `forward`: seconds of the forward, of `rows` rows; `beside`: all other seconds.
     """
 
     sequences: int
@@ -47,28 +46,28 @@ class _Drafted:
     rows: int
     forward: float
     beside: float
-    plain: float  # seconds of a plain round, as they were known then
+    plain: float  # seconds of a plain round, as known then
 
     def took(self, plain: float) -> float:
-        """Return how many plain rounds of so many seconds it took."""
+        """Return its length in plain rounds of `plain` seconds."""
         return min(self.forward / plain, STEEP * self.rows / self.sequences) + self.beside / plain
 
 
 class Guard:
-    """Keeps the purse, in plain rounds, with so many of them in it at first."""
+    """Keeps the purse, in plain rounds; it holds `start` at first."""
 
     def __init__(self, start: float = START) -> None:
         self._plain: dict[int, deque[float]] = {}  # seconds of plain rounds behind plain ones, by sequences
         self._silent: dict[int, deque[float]] = {}  # and of forwards of rounds in which drafters had no guess
         self._count = 0
-        self._measured: dict[int, int] = {}  # the round after which they were, by sequences
-        self._settled = start  # the purse without the rounds since, which the next reference settles
+        self._measured: dict[int, int] = {}  # the round of the latest reference, by sequences
+        self._settled = start  # the purse before the rounds that the next reference settles
         self._since: list[_Drafted] = []
-        self.purse = start  # plain rounds that may still be lost, by the reference there is
+        self.purse = start  # plain rounds that may still be lost, by the current reference
         self.in_a_row = PROOF  # plain rounds
         self._due = set[int]()  # sequences whose reference is to be measured again soon
-        self._off = 0  # forwards in a row that took another time than expected
-        self._length = 1.0  # plain rounds that a drafting round takes of late
+        self._off = 0  # forwards in a row off their expected time
+        self._length = 1.0  # recent length of a drafting round, in plain rounds
         self.speed = 1.0  # of the rounds settled last, against plain
 
     def plain_seconds(self, sequences: int) -> float | None:
@@ -76,12 +75,12 @@ class Guard:
         plain, silent = self._plain.get(sequences), self._silent.get(sequences)
         if not plain:
             return None
-        # Behind a round that drafted a forward takes longer, so that silent ones tell of a faster machine only.
+        # A forward takes longer after a drafting round, so silent rounds can only lower the reference.
         return min(lower_median(plain), lower_median(silent)) if silent else lower_median(plain)
 
     @property
     def is_closed(self) -> bool:
-        """Whether drafting has lost what it may lose."""
+        """Whether the purse is empty, with all rounds settled."""
         return not self._since and self.purse <= 0
 
     def allows(self, sequences: int) -> bool:
@@ -90,7 +89,7 @@ class Guard:
         return is_known and self._count >= PROOF and self.purse > 0
 
     def add(self, step: Pending, rows: int, *, drafted: bool) -> None:
-        """Enter a round of a forward of so many rows; `drafted` if a drafter was asked in it."""
+        """Add a round with a forward of `rows` rows; `drafted` if a drafter was asked in it."""
         sequences, tokens = step.sequences, step.tokens
         drafting, forward, other = step.seconds
         beside, is_plain = drafting + other, rows == sequences
@@ -119,20 +118,20 @@ class Guard:
             self.purse = self._filled(self.purse, SHARE)
 
     def see(self, sequences: int, forward: float, expected: float) -> None:
-        """Note what a forward was expected to take: if several were off alike, the reference is due to be measured."""
+        """Compare a forward with its expected seconds: several misses in a row make the reference due."""
         self._off = self._off + 1 if not 1 / MOVED < forward / expected < MOVED else 0
         if self._off >= KEPT:
             self._due.add(sequences)
 
     def spend(self, sequences: int, seconds: float) -> None:
-        """Draw what something beside the rounds took."""
+        """Draw seconds spent beside the rounds."""
         plain = self.plain_seconds(sequences)
         if plain:
             lost = min(seconds / plain, DISTURBED)
             self._settled, self.purse = self._settled - lost, self.purse - lost
 
     def _settle(self) -> None:
-        """Draw up the rounds since the last reference, by the mean of that one and the one now."""
+        """Settle the rounds since the last reference, by the mean of that reference and the current one."""
         if not self._since:
             return
         plain = real = 0.0
@@ -146,10 +145,10 @@ class Guard:
         self._since.clear()
 
     def _after(self, purse: float, round: _Drafted, plain: float) -> float:
-        """Return what is in the purse after a round, with plain ones of so many seconds."""
+        """Return the purse after a round, with plain rounds of `plain` seconds."""
         took = round.took(plain)
         return self._filled(purse, max(round.rounds - took, -DISTURBED) + SHARE * min(took, DISTURBED))
 
     def _filled(self, purse: float, rounds: float) -> float:
-        """Return what is in a purse that so many rounds are put into, or drawn from."""
+        """Return the purse after `rounds` are put in, or drawn if negative."""
         return min(purse + rounds, max(purse, MOST + WIDE * self._length))

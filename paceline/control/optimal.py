@@ -1,9 +1,8 @@
-"""Price and gate: draft what is worth more than its time brings otherwise, nothing included. The default.
+"""Price and gate: draft guesses that are worth more tokens than their time, or nothing. The default.
 
-R is the long-run rate of decoding in tokens per predicted second. A round's rows are priced at what their seconds bring
-at R, and so is a step of each source; a drafter stops where its next guess is worth less (threshold stopping:
-SpecDec++ 2405.19715; the whole batch: SmartSpec 2406.14066). A gate closes a source that loses against plain decoding,
-and the guard closes all of them by real seconds, whatever was predicted.
+R is the long-run rate of decoding in tokens per predicted second. A row or a step costs R times its seconds, in tokens;
+a drafter stops where its next guess is worth less (threshold stopping: SpecDec++ 2405.19715; the whole batch: SmartSpec
+2406.14066). A gate closes a source that loses against plain decoding, and the guard closes all of them by real seconds.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from paceline.types import Budget, Load, Probabilities, Round, View
 NOTHING = Budget(0, 0)
 MEMORY = 0.98  # of a round's weight in the long-run rate with each that follows it
 UNHEARD = 64  # rounds without a guess after which a source is asked for one at any price
-AGAIN = 8  # rounds without a guess after which a source whose guesses are thought not to pay makes a try
-HOPED = 0.95  # acceptance that such a guess is laid out for: over a cliff of costs one token alone never pays
-LOOKS = 4  # forwards timed between rounds, for each table that proves wrong: a reply waits for them
-SAME = 4  # plain rounds in a row from which on every fourth is learnt from: the others say the same
-NEAR = 8  # rounds that what a sequence drafts is the mean of
+AGAIN = 8  # rounds without a guess after which a source that is not expected to pay makes a try
+HOPED = 0.95  # acceptance that sets the depth of a try: over a step in costs a single token never pays
+LOOKS = 4  # forwards timed between rounds, at most, for each table: a reply waits for them
+SAME = 4  # plain rounds in a row from which on only every fourth corrects the table: the others add nothing
+NEAR = 8  # rounds in the mean of a sequence's drafted nodes
 
 
 class OptimalController:
@@ -41,10 +40,10 @@ class OptimalController:
 
     Args:
         sources: the drafter's.
-        step_seconds: of one step of those that take time, as calibrated; others are found out.
-        most: nodes and depth that no budget exceeds.
-        weighing: sources that stop by themselves where a guess does not pay.
-        is_doubtful: what was calibrated may well be wrong.
+        step_seconds: of one step of those that take time, as calibrated; rounds measure the others.
+        most: limit of nodes and of depth in every budget.
+        weighing: sources that themselves stop where a guess does not pay.
+        is_doubtful: whether the calibration is doubtful.
     """
 
     def __init__(
@@ -65,30 +64,30 @@ class OptimalController:
         self._gates = {name: Gate() for name in sources}
         self.guard, self._prefill = Guard(CAUTIOUS if is_doubtful else START), DraftPrefill()
         self._overhead, self._extra = deque[float](maxlen=15), deque[float](maxlen=15)
-        self._plain = self._predicted = 0.0  # seconds: of the tokens of late had they been plain, and of their rounds
-        self._nodes: dict[int, float] = {}  # that a sequence drafts in a round of late
+        self._plain = self._predicted = 0.0  # seconds of recent tokens: in plain decoding, and as predicted
+        self._nodes: dict[int, float] = {}  # recent nodes of a sequence per round
         self._sequences: list[int] = []
         self._looks = 0  # forwards timed since the table was measured
         self._step, self._decision = Pending(0), Decision()
 
     @property
     def reason(self) -> str:
-        """Say what it does, and the numbers that made it so."""
+        """The reason for the latest budgets, with the numbers that decided."""
         return explain(self._decision) if self._most and self._sources else f"{OFF}: no guesses were asked for"
 
     @property
     def experience(self) -> dict[str, Source]:
-        """What was learnt of the sources, by name."""
+        """The records of the sources, by name."""
         return {f"{name}: to depth {self._most}": source for name, source in self._sources.items()}
 
     def renew(self, cost: CostTable) -> None:
-        """Go by another table from now on; what is known of the sources stays."""
+        """Replace the cost table; the records of the sources stay."""
         self.cost, self._looks = cost, 0
 
     def wanted_rows(self) -> int:
-        """Return of how many rows a forward should be timed before the next round; 0 for none.
+        """Return the rows of a forward to time before the next round; 0 for none.
 
-        Nothing is known of rows that no round had where rounds have contradicted what was measured.
+        Rows that no round had are unknown once rounds have contradicted the measurement.
         """
         count, plain = len(self._sequences), self.guard.plain_seconds(len(self._sequences))
         if self._looks >= LOOKS or not plain or self.guard.purse <= 1:
@@ -97,7 +96,7 @@ class OptimalController:
         return next((rows for rows in self.cost.unknown if count < rows <= most), 0)
 
     def timed(self, rows: int, seconds: float) -> None:
-        """Learn what such a forward took; the purse pays for it."""
+        """Correct the table by such a forward; the purse pays for it."""
         self._looks += 1
         self.cost.observe(rows, seconds)
         self.guard.spend(len(self._sequences), seconds)
@@ -112,7 +111,7 @@ class OptimalController:
             return [NOTHING] * count
         self._follow(views)
         is_allowed = self.guard.allows(count)
-        if not is_allowed and self._decision.clock:  # a round that must be plain costs no more than one without sources
+        if not is_allowed and self._decision.clock:  # skip the pricing in a round that must be plain
             return [NOTHING] * count
         clock = self._clock(count)
         rate = clock.plain_rate * max(self._plain / self._predicted if self._predicted else 1.0, 1.0)
@@ -140,12 +139,12 @@ class OptimalController:
         return self._priced(clock, rate, lengths, depths)
 
     def _follow(self, views: Sequence[View]) -> None:
-        """Go on with these sequences; a text that is not among the latest ones is given a hearing soon."""
+        """Keep these sequences; silent sources are asked again soon where all texts are new."""
         sequences = [view.id for view in views]
         self._prefill.follow(views)
         if sequences == self._sequences:
             return
-        is_new = not set(sequences) & set(self._sequences)  # with arrivals beside others it would never end
+        is_new = not set(sequences) & set(self._sequences)  # arrivals beside others do not count
         self._sequences, self._nodes = sequences, {i: self._nodes.get(i, 0.0) for i in sequences}
         for source in self._sources.values():
             source.keep(sequences)
@@ -161,7 +160,7 @@ class OptimalController:
     def _readable(
         self, views: Sequence[View], load: Load, clock: Clock
     ) -> tuple[dict[str, list[bool]], dict[str, Backlog]]:
-        """Return for which sequences each source has read the text, or should, and what is too much to read for it."""
+        """Return, by source, whether it has read or should read each text, and the backlog not worth reading."""
         found, backlogs = dict[str, list[bool]](), dict[str, Backlog]()
         may_copy = not all(source.is_costly for source in self._sources.values())
         for name, source in self._sources.items():
@@ -178,17 +177,18 @@ class OptimalController:
         return found, backlogs
 
     def _affordable(self, count: int, clock: Clock) -> int:
-        """Return how deep sequences may go: one round of bad luck may lose what the purse holds, or held at first."""
+        """Return the depth limit: a round without a hit may lose the purse, or as much as it held at first."""
         plain, purse = self.guard.plain_seconds(count) or clock.plain, self.guard.purse
         step = max(min(source.step_seconds, clock.plain) for source in self._sources.values())
         paid = int((clock.added(step) <= max(purse, START) * plain).sum()) - 1
         return max(min(self._most, self.cost.reach((1 + purse) * plain) // count - 1, paid), 0)
 
     def _lengths(self, source: Source, reads: Sequence[bool], clock: Clock, rate: float, most: int) -> list[int]:
-        """Return how deep a source may go for each sequence whose text it `reads`.
+        """Return a source's depth for each sequence, 0 where it does not read the text.
 
-        As far as pays on average, at the long-run rate or at the best rate of this source alone: it may be all there is
-        now. One that weighs its guesses may go as far as can be afforded, also on credit alone.
+        Depth pays on average, at the long-run rate or at the source's own best rate if that is lower: keep a source
+        that beats plain decoding even if it lowers the current rate. A source that weighs gets `most` wherever it has
+        credit or pays.
         """
         nothing, is_asked = [0] * len(reads), not source.is_quiet or not source.unheard % AGAIN
         if not source.has_run or not is_asked or not any(reads):
@@ -204,9 +204,9 @@ class OptimalController:
         return lengths
 
     def _tries(self, source: Source, reads: Sequence[bool], clock: Clock, most: int) -> list[int]:
-        """Return the depth of a try for each sequence that a source has credit for, where none is thought to pay.
+        """Return the depth of a try for each sequence with credit, for a source that is not expected to pay.
 
-        It may be thought wrongly; and what a source takes that never ran is only calibrated.
+        Tries correct a wrong estimate, and replace the calibrated seconds of a source that never ran.
         """
         depth = hoped_depth(source, clock)
         if (source.has_run and source.unheard < AGAIN) or depth > most:
@@ -218,7 +218,7 @@ class OptimalController:
     def _priced(
         self, clock: Clock, rate: float, lengths: Mapping[str, Sequence[int]], depths: Sequence[int]
     ) -> list[Budget]:
-        """Price each sequence's rows behind those that the others are likely to have, and its share of the steps."""
+        """Price each sequence's rows on top of the others' likely rows, and its share of the steps."""
         nodes = [self._nodes[i] * (depth > 0) for i, depth in zip(self._sequences, depths, strict=True)]
         steps = {name: self._step_price(self._sources[name], own, nodes, rate) for name, own in lengths.items()}
         drafting, found, prices = sum(map(bool, depths)), list[Budget](), dict[int, Probabilities]()
@@ -233,9 +233,9 @@ class OptimalController:
         return found
 
     def _force(self, lengths: Mapping[str, Sequence[int]], budgets: list[Budget], clock: Clock) -> None:
-        """Ask one source that has long said nothing for a guess at any price, for the sequence it has most credit in.
+        """Give one long silent source a budget without prices, for the sequence in which it has most credit.
 
-        Prices may be wrong, and a text may have come to what it is good at.
+        Prices may be wrong, and the text may by now suit the source.
         """
         waiting = [source for name, source in self._sources.items() if any(lengths[name]) and source.unheard >= UNHEARD]
         if not waiting:
@@ -255,7 +255,7 @@ class OptimalController:
         return np.asarray(price)
 
     def _step_price(self, source: Source, lengths: Sequence[int], nodes: Sequence[float], rate: float) -> float:
-        """Return what a step costs each sequence that a source guesses for: they share it, by their likely guesses."""
+        """Return the price of a source's step for each sequence: they share it, by their likely guesses."""
         likely = [min(length, 1 + many) for length, many in zip(lengths, nodes, strict=True)]
         return rate * source.step_seconds * max(likely) / sum(likely) if source.has_run and any(likely) else 0.0
 
@@ -283,7 +283,7 @@ class OptimalController:
             source.silent += bool(step.asked.get(name))
             if name in round.spent:
                 self._prefill.took(name, round.spent[name], source.step_seconds)
-        if not step.is_sound or not step.tokens or round.rows != step.sequences + step.drafted:  # or it read a prompt
+        if not step.is_sound or not step.tokens or round.rows != step.sequences + step.drafted:  # or a prompt was read
             return
         drafting, verifying, other = step.seconds
         is_plain = not (step.is_open or step.drafted or round.spent)
@@ -293,7 +293,7 @@ class OptimalController:
             self.guard.see(step.sequences, verifying, self.cost.at(round.rows))
         if not is_plain or self.guard.in_a_row < SAME or not self.guard.in_a_row % SAME:
             self.cost.observe(round.rows, verifying)
-        if not any(spent.read for spent in round.spent.values()):  # its seconds say nothing of the next round's
+        if not any(spent.read for spent in round.spent.values()):  # a round with reading is longer
             self.guard.add(step, round.rows, drafted=not is_plain)
             if step.is_open:
                 explained = sum(spent.seconds for spent in round.spent.values() if math.isfinite(spent.seconds))
@@ -301,7 +301,7 @@ class OptimalController:
         self._account(step, round)
 
     def _account(self, step: Pending, round: Round) -> None:
-        """Enter in the long-run rate, and in each source's credit, what the round brought and was predicted to take."""
+        """Update the long-run rate, and each source's credit, by the round's tokens and predicted seconds."""
         plain = self.cost.at(step.sequences) + median(self._overhead)
         rows = self.cost.at(round.rows) - self.cost.at(step.sequences) + (median(self._extra) if step.drafted else 0.0)
         steps = {
@@ -311,7 +311,7 @@ class OptimalController:
         }
         self._plain = MEMORY * self._plain + plain * step.tokens / step.sequences
         self._predicted = MEMORY * self._predicted + plain + rows + sum(steps.values())
-        worth = step.sequences / plain  # tokens that a second brings in plain decoding
+        worth = step.sequences / plain  # tokens per second of plain decoding
         for name, source in self._sources.items():
             asked = step.asked.get(name, ())
             for sequence in asked:
@@ -325,9 +325,9 @@ class OptimalController:
 
 
 def hoped_depth(source: Source, clock: Clock) -> int:
-    """Return the least depth that pays if the source is very good, 1 if none does.
+    """Return the least depth that pays at acceptance HOPED, 1 if none does.
 
-    What was calibrated may be wrong: before a source has run, a step is not taken to cost more than a plain round.
+    A calibration may be wrong: before a source has run, its step counts as a plain round at most.
     """
     step = source.step_seconds if source.has_run else min(source.step_seconds, clock.plain)
     hoped = np.power(HOPED, np.arange(1, clock.most + 1), dtype=np.float64)

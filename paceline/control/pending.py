@@ -1,4 +1,4 @@
-"""A round in the making: what its sequences have said so far. Knows counts and seconds only."""
+"""A round under way: the outcomes of its sequences so far. Knows counts and seconds only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pending:
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
 
     def add(self, sequence: int, round: Round) -> None:
-        """Enter what the round did to one sequence."""
+        """Add the round's outcome for one sequence."""
         self.by_source[sequence] = round.by_source
         self.drafted += sum(round.drafted)
         self.tokens += round.committed
@@ -33,5 +33,5 @@ class Pending:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its seconds can be true."""
+        """Whether its seconds are finite and not negative, and the forward took some."""
         return all(math.isfinite(seconds) and seconds >= 0 for seconds in self.seconds) and self.seconds[1] > 0

@@ -1,4 +1,4 @@
-"""Drafters that users bring: of any class that has the three methods, checked once when they are made."""
+"""A user's drafter, of any class that has the three methods; it is checked once, when it is made."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paceline.types import Budget, Draft, Verified, View
 
 
 class Adopted(Drafter):
-    """A drafter that a user registered: what its class lacks takes the default of `Drafter`.
+    """Wraps a drafter that a user registered; members that its class lacks take the defaults of `Drafter`.
 
     Args:
         name: its only source if it names none.
-        draws: it may hand in laws of its own, see `register_drafter`.
+        draws: whether it may return laws of its own, see `register_drafter`.
 
     Raises:
         UsageError: it lacks one of the methods `propose`, `observe`, `release`.

@@ -1,7 +1,7 @@
 """`--draft auto`: every source that needs no asking for, in one mix.
 
 The user's prediction, the text itself, and a smaller model of the target's family, if one is on this disk already.
-Which of them are asked is the controller's business.
+The controller decides which of them draft.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def make_auto(setting: Setting, argument: str) -> Drafter:
-    """Return the mix for a target, less what the setting's company has: named, it is there already."""
+    """Return the mix for a target, without the sources that the user's other drafters bring already."""
     named = {name.partition(":")[0] for name in setting.company}
     members: list[Drafter] = [DRAFTERS[name].make(setting, "") for name in LOOKUPS if name not in named]
     smaller = _companion(setting)
@@ -35,7 +35,7 @@ def make_auto(setting: Setting, argument: str) -> Drafter:
 def _companion(setting: Setting) -> Drafter | None:
     """Return a smaller model as drafter: the first that loads and has the target's tokens, unless it drafts already."""
     others = [name for name in setting.company if (choice := DRAFTERS.split(name)[0]) is None or choice.draws]
-    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the laws of one
+    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the laws of one model
         return None
     memory = memory_bytes()
     for found in companions(setting.target.path):
@@ -56,7 +56,7 @@ def _companion(setting: Setting) -> Drafter | None:
 
 
 def companion_among(path: Path | None, sources: Collection[str]) -> Companion | None:
-    """Return the model that drafts for the one at `path`, by the names of what drafts; `None` if there is none."""
+    """Return the companion at work for the model at `path`, by the names of the sources; `None` if there is none."""
     if path is None:
         return None
     return next((found for found in companions(path) if label_of(str(found.path)) in sources), None)

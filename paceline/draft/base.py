@@ -1,4 +1,4 @@
-"""What a drafter is, and what it is made for."""
+"""The interface of drafters, and the setting they are made for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, Vie
 class Drafter(ABC):
     """Guesses what a sequence's next tokens are. Wrong guesses cost time, never correctness.
 
-    `propose` is all that a drafter must have. What is below it has a default that a drafter replaces if it has more
-    to say.
+    A drafter must have `propose`. The other methods have defaults, which a subclass may replace.
     """
 
     sources: tuple[str, ...] = ()
@@ -32,13 +31,13 @@ class Drafter(ABC):
     weighs: frozenset[str] = frozenset()
     """Sources that stop by themselves where `Budget.price` says that the next guess does not pay.
 
-    They are told how deep they may go at most. All others go as deep as they are told, which must be what pays on
-    average.
+    `Budget.depth` is an upper limit for them. Every other source drafts as deep as that, so it must be the depth that
+    pays on average.
     """
     experience: Mapping[str, Record] = MappingProxyType({})
     """What was learnt and is worth keeping from run to run: records by name."""
     taps: tuple[int, ...] = ()
-    """Layers of the target whose hidden states `observe` wants to see, in `Verified.taps`; 0 is the first."""
+    """Layers of the target, the hidden states of which `observe` reads, in `Verified.taps`; 0 is the first."""
 
     @abstractmethod
     def propose(self, views: Sequence[View], budgets: Sequence[Budget]) -> list[Draft]:
@@ -49,8 +48,8 @@ class Drafter(ABC):
 
         Args:
             view: the sequence as it was when the draft was made.
-            draft: what this drafter proposed. The tree that was verified may hold less of it, and others' guesses.
-            verified: what was, and what the target said.
+            draft: what this drafter proposed. The verified tree may lack parts of it and hold other drafters' guesses.
+            verified: the tree that was verified, and the target's tokens.
         """
 
     def release(self, sequence_id: int) -> None:  # noqa: B027  (a default)
@@ -61,7 +60,7 @@ class Drafter(ABC):
         return {}
 
     def forget(self) -> None:  # noqa: B027  (a default)
-        """Empty what one request fills and the next one guesses from; how often guesses are right stays known."""
+        """Drop the texts that later requests would guess from; acceptance rates stay."""
 
 
 def experience_of(*drafters: Drafter) -> dict[str, Record]:
@@ -70,12 +69,12 @@ def experience_of(*drafters: Drafter) -> dict[str, Record]:
 
 
 def unread_by(views: Sequence[View], *drafters: Drafter) -> dict[str, Sequence[int]]:
-    """Return what all of them have yet to read, by source."""
+    """Return the unread tokens of all of them, by source."""
     return {name: each for one in drafters for name, each in one.unread(views).items()}
 
 
 def forget_texts(*drafters: Drafter) -> None:
-    """Let the next request be the first, for those that other requests taught."""
+    """Drop what each drafter keeps of earlier requests' texts; see `Drafter.forget`."""
     for one in drafters:
         one.forget()
 
@@ -86,13 +85,13 @@ def weighing(*drafters: Drafter) -> frozenset[str]:
 
 
 def named(owner: str, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return records under names that tell whose they are."""
+    """Return records, each name prefixed with `owner`."""
     return {f"{owner}: {name}": record for name, record in records.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to run. `name` is what the user called it, `path` where it lies, if it lies anywhere."""
+    """A model ready to run. `name` is the user's name for it, `path` its file or folder, if it has one."""
 
     name: str
     model: Model
@@ -103,7 +102,7 @@ class Loaded:
 
 
 class Load(Protocol):
-    """Loads a model by name or path on the target's threads; `quant` is what the user wants of drafts unless given."""
+    """Loads a model by name or path on the target's threads; `quant` defaults to the user's setting for drafts."""
 
     def __call__(self, source: str, quant: str | None = None) -> Loaded: ...
 
@@ -112,7 +111,7 @@ class Load(Protocol):
 class Setting:
     """What a drafter is made for: the target, how the user configured it, and how to load another model.
 
-    `draws` is what the verifier wants. `company` names the other drafters of a mix.
+    `draws` is the kind of draws that the verifier needs. `company` names the other drafters of a mix.
     """
 
     target: Loaded

@@ -1,8 +1,8 @@
 """How sure a guess is, and whether another one pays.
 
-A guess is told from others by how likely the draft found it, and a little by its depth: acceptance is counted by both
+Acceptance is counted by the probability that the draft gave a guess, and by its depth
 (calibrated confidence: SVIP 2411.18462, AdaEDL 2410.18351; the stopping rule: Dinkelbach's for the long-run rate,
-SpecDec++ 2405.19715). `Rates` holds what was learnt as tables, which native/draft.cpp reads as well.
+SpecDec++ 2405.19715). `Rates` holds these counts as tables, which native/draft.cpp reads as well.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MIDDLES = (0.1, 0.3, 0.5, 0.675, 0.8, 0.885, 0.945, 0.985)
 BINS, DEPTHS = len(MIDDLES), 8  # guesses from the last depth on are counted as one
 ALIKE = 8.0  # observations of one depth that those of all of them are worth there
 FADE = 0.97  # of a depth's weight with each chain
-FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # believed of a chain's first guess, of others
-USUAL = 8.0  # observations that what follows from first guesses is worth to the others
-CERTAIN = 0.02  # a rate that others follow is never nearer than this to 0 or 1
+FIRST, AFTER = 0.7, tuple(0.45 + 0.45 * middle for middle in MIDDLES)  # priors: of a first guess, of later ones by bin
+USUAL = 8.0  # observations that a rate inferred from first guesses counts as
+CERTAIN = 0.02  # a rate that moves others stays this far from 0 and 1
 RANKS = 2  # runners-up beside a guess
-RUNNERS_UP = (0.45, 0.2)  # the share of what a guess misses that each is believed to catch, before anything was seen
+RUNNERS_UP = (0.45, 0.2)  # prior: the share of a guess's misses that each catches
 
 
 def bin_of(confidence: float) -> int:
@@ -80,13 +80,13 @@ class Guesses:
 
 
 class Confidence:
-    """Counts what became of guesses, by depth and confidence."""
+    """Counts the outcomes of guesses, by depth and confidence."""
 
     def __init__(self) -> None:
         middles = np.array(MIDDLES)
-        # Whatever the depth, and beside it what is peculiar to each.
+        # Acceptance over all depths, and beside it what each depth adds.
         self._kept, self._kept_at = Acceptance(0.97 * middles), Acceptance(np.zeros(DEPTHS * BINS), weight=ALIKE)
-        # Whoever stops after a guess never learns what would have come: first guesses, always made, speak for it.
+        # A chain that stops after a guess shows nothing of deeper ones; first guesses are always made and stand in.
         self._first, self._ahead = Acceptance([FIRST]), Acceptance(np.array(AFTER), weight=USUAL)
         self._ahead_at = Acceptance(np.zeros(DEPTHS * (BINS + 1)), weight=ALIKE)
         self._beside = Acceptance(np.concatenate([(1 - middles) * share for share in RUNNERS_UP]))
@@ -95,7 +95,7 @@ class Confidence:
         self.experience = {**whole, "kept at": self._kept_at, "ahead at": self._ahead_at}
 
     def rates(self) -> Rates:
-        """Return what is known by now."""
+        """Return the current rates."""
         if self._rates is None:
             kept, first = self._kept.rates().tolist(), float(self._first.rates()[0])
             ahead = [*self._ahead.rates(prior=_moved(AFTER, FIRST, first)).tolist(), first]
@@ -110,7 +110,7 @@ class Confidence:
         """Count a chain against the tokens that were committed, up to the first that differs."""
         self._rates, last = None, BINS
         self._ahead.fade(FADE)
-        self._kept_at.fade(FADE)  # a depth given up for bad is thought to be like the others again
+        self._kept_at.fade(FADE)  # a depth no longer drafted returns to the common rate
         self._ahead_at.fade(FADE)
         for depth, (guess, confidence, others, token) in enumerate(
             zip(guesses.tokens, guesses.confidences, guesses.beside, tokens, strict=False)
@@ -128,7 +128,7 @@ class Confidence:
 
 
 def _moved(rates: Sequence[float], usual: float, now: float) -> list[float]:
-    """Return the rates with their odds moved as far as those of `now` are from those of `usual`."""
+    """Return the rates, their odds multiplied by the ratio of the odds of `now` to those of `usual`."""
     moved = _odds(now) / _odds(usual)
     return [moved * odds / (1 + moved * odds) for odds in map(_odds, rates)]
 

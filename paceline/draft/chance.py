@@ -1,4 +1,4 @@
-"""How a draft model draws its guesses: with the target's own noise, or with chance of its own and the law on record."""
+"""How a draft model draws its guesses: with the target's own noise, or with noise of its own and the law on record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.types import Draws, Floats, Probabilities, View
 
 
 def draw_guess(logits: Floats, view: View, path: Sequence[int], draws: Draws) -> tuple[int, Probabilities | None]:
-    """Return the guess that follows `path` and, where it has chance of its own, float64 [V] the law it was drawn from.
+    """Return the guess that follows `path` and, where it is drawn with noise of its own, its law, float64 [V].
 
     Raises:
         NumericalError: nothing can be drawn from these logits, float32 [V].
@@ -33,7 +33,7 @@ def draw_shared(chances: Probabilities, view: View, path: Sequence[int]) -> int:
 
 
 def draw_own(chances: Probabilities, view: View, path: Sequence[int], draws: Draws) -> tuple[int, Probabilities]:
-    """Draw from float64 [V] with noise nothing else reads; return the law to put on record as well."""
+    """Draw from float64 [V] with noise that nothing else reads; return the guess and its law."""
     ids = np.flatnonzero(chances).astype(np.int32)
     drawn = draw_children(Law(ids, np.log(chances[ids])), 1, draws, view, path, vocab=len(chances))
     return int(drawn.tokens[0]), drawn.law

@@ -1,6 +1,4 @@
-"""Refuse drafts that are none: a user's drafter must not be able to change a text, nor break one in a way that nobody
-understands.
-"""
+"""Refuse malformed drafts: a user's drafter must not change a text, and its faults get errors that name the cause."""
 
 from __future__ import annotations
 
@@ -18,63 +16,71 @@ ROUNDING = 1e-6  # by which odds may exceed 1
 
 
 def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[str, ...]) -> None:
-    """Look through what a drafter proposed in a round.
+    """Check what a drafter proposed in a round.
 
     Args:
-        vocab: how many tokens there are; `None` if only the whole that these are part of is held to it.
+        vocab: the number of ids; `None` for a member of a mix, where only the union is checked against it.
 
     Raises:
-        UsageError: says which drafter did what.
+        UsageError: a draft is malformed; the message names the drafter and the fault.
     """
-    who, largest = f"drafter `{', '.join(names)}`", LARGEST if vocab is None else vocab - 1
+    drafter, largest = f"drafter `{', '.join(names)}`", LARGEST if vocab is None else vocab - 1
     if not isinstance(drafts, (list, tuple)):
-        raise UsageError(f"{who} must return a list of drafts from `propose`, got `{drafts!r:.80}`")
+        raise UsageError(f"{drafter} must return a list of drafts from `propose`, got `{drafts!r:.80}`")
     if len(drafts) != len(views):
-        raise UsageError(f"{who} must propose one draft per sequence, got `{len(drafts)}` for {len(views)}")
+        raise UsageError(f"{drafter} must propose one draft per sequence, got `{len(drafts)}` for {len(views)}")
     for draft, view in zip(drafts, views, strict=True):
-        _check_kinds(draft, who)
+        _check_kinds(draft, drafter)
         tokens, parents, sources = draft.tree.tokens.tolist(), draft.tree.parents.tolist(), draft.source.tolist()
         count = len(tokens)
         if not count or tokens[0] != view.tokens[-1] or parents[:1] != [-1]:
-            raise UsageError(f"{who} must put the sequence's last token at the root, got `{tokens[:1]}`")
+            raise UsageError(f"{drafter} must put the sequence's last token at the root, got `{tokens[:1]}`")
         if not len(parents) == len(draft.guess) == len(sources) == count:
-            raise UsageError(f"{who} must give each of its {count} nodes a parent, a guess and a source")
+            raise UsageError(f"{drafter} must give each of its {count} nodes a parent, a guess and a source")
         if count == 1:
             continue
         if count > MOST_NODES + 1:
-            raise UsageError(f"{who} must propose at most {MOST_NODES} nodes, got `{count - 1}`")
+            raise UsageError(f"{drafter} must propose at most {MOST_NODES} nodes, got `{count - 1}`")
         if min(tokens) < 0 or max(tokens) > largest:
-            raise UsageError(f"{who} must propose tokens from 0 to {largest}, got `{tokens}`")
+            raise UsageError(f"{drafter} must propose tokens from 0 to {largest}, got `{tokens}`")
         if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
-            raise UsageError(f"{who} must put parents before their children, got `{parents}`")
+            raise UsageError(f"{drafter} must put parents before their children, got `{parents}`")
         if not ((draft.guess[1:] >= 0) & (draft.guess[1:] <= 1 + ROUNDING)).all():
-            raise UsageError(f"{who} must give the odds of each guess, from 0 to 1, got `{draft.guess[1:].tolist()}`")
+            raise UsageError(
+                f"{drafter} must give the odds of each guess, from 0 to 1, got `{draft.guess[1:].tolist()}`"
+            )
         if min(sources) < 0 or max(sources) >= len(names):
-            raise UsageError(f"{who} must name one of its own sources for each node, got `{sources}`")
+            raise UsageError(f"{drafter} must name one of its own sources for each node, got `{sources}`")
         if draft.drawn is not None or draft.laws != {}:
-            _check_laws(draft, vocab, who)
+            _check_laws(draft, vocab, drafter)
 
 
-def _check_kinds(draft: Draft, who: str) -> None:
+def _check_kinds(draft: Draft, drafter: str) -> None:
     if not isinstance(draft, Draft) or not isinstance(draft.tree, TokenTree):
-        raise UsageError(f"{who} must propose a `Draft` of a `TokenTree` for each sequence, got `{draft!r:.80}`")
+        raise UsageError(f"{drafter} must propose a `Draft` of a `TokenTree` for each sequence, got `{draft!r:.80}`")
     each = {"tokens": draft.tree.tokens, "parents": draft.tree.parents, "source": draft.source, "guess": draft.guess}
     for name, array in each.items():
         kinds, wanted = ("f", "floats") if name == "guess" else ("iu", "whole numbers")
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
-            raise UsageError(f"{who} must give `{name}` as a numpy array of {wanted}, one a node, got `{array!r:.80}`")
+            raise UsageError(
+                f"{drafter} must give `{name}` as a numpy array of {wanted}, one a node, got `{array!r:.80}`"
+            )
 
 
-def _check_laws(draft: Draft, vocab: int | None, who: str) -> None:
+def _check_laws(draft: Draft, vocab: int | None, drafter: str) -> None:
     drawn, count = draft.drawn, len(draft.tree)
     if drawn is None or not isinstance(drawn, np.ndarray) or drawn.shape != (count,) or drawn.dtype != np.bool_:
-        raise UsageError(f"{who} must say of each of its {count} nodes whether it was `drawn`, got `{drawn!r:.80}`")
+        raise UsageError(f"{drafter} must say of each of its {count} nodes whether it was `drawn`, got `{drawn!r:.80}`")
     if not isinstance(draft.laws, Mapping) or not all(0 <= node < count for node in draft.laws):
-        raise UsageError(f"{who} must give the laws by node, from 0 to {count - 1}, got `{draft.laws!r:.80}`")
+        raise UsageError(f"{drafter} must give the laws by node, from 0 to {count - 1}, got `{draft.laws!r:.80}`")
     missing = {draft.tree.parents[node] for node in np.flatnonzero(drawn[1:]) + 1} - draft.laws.keys()
     if missing:
-        raise UsageError(f"{who} must give the law that children were drawn from, got none for node `{min(missing)}`")
+        raise UsageError(
+            f"{drafter} must give the law that children were drawn from, got none for node `{min(missing)}`"
+        )
     for node, law in draft.laws.items():
         is_law = isinstance(law, np.ndarray) and law.ndim == 1 and law.dtype == np.float64
         if not is_law or len(law) != (vocab or len(law)) or not (law >= 0).all():
-            raise UsageError(f"{who} must give the law of node {node} as float64 [{vocab or 'V'}], got `{law!r:.80}`")
+            raise UsageError(
+                f"{drafter} must give the law of node {node} as float64 [{vocab or 'V'}], got `{law!r:.80}`"
+            )

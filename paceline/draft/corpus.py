@@ -1,7 +1,7 @@
 """Texts that guesses are looked up in: earlier outputs and files, as tokens, within a bound, kept in a file.
 
 Two generations of texts, each an automaton; when the younger is full, the older is forgotten. An automaton takes about
-130 bytes a token and at most 280, so the default capacity some 35 MB.
+130 bytes a token and at most 280, so the default capacity takes some 35 MB.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Corpus:
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError) as error:  # too long, forbidden, or with a zero in it
+        except (OSError, ValueError) as error:  # the path is too long, forbidden, or has a zero byte
             raise UsageError(f"a corpus must be a file, `{path!s:.80}` names none: {error}") from error
         else:
             return Corpus.load(path, tokenizer, capacity=capacity)
@@ -103,7 +103,7 @@ class Corpus:
         return corpus
 
     def add(self, tokens: Sequence[int] | Ints) -> None:
-        """Take in a text.
+        """Add a text.
 
         Raises:
             UsageError: a token is not in the vocabulary.
@@ -134,9 +134,10 @@ class Corpus:
         return sum(generation.size for generation in self._generations)
 
     def save(self, path: Path | None = None, *, now: bool = True) -> None:
-        """Write all texts to a file at once or not at all; with no path, to the corpus's own if there is news.
+        """Write all texts to a file atomically; with no path, to the corpus's own file if texts were added.
 
-        What another process has put there meanwhile is kept. Unless it is to be `now`, nobody is waited for.
+        Texts that another process has written there meanwhile are kept. Without `now`, the call returns unsaved
+        where it would have to wait for another writer.
 
         Raises:
             UsageError: there is no path, or it cannot be written.
@@ -163,7 +164,7 @@ class Corpus:
                 raise UsageError(f"the corpus `{target}` cannot be written: {error.strerror}", hint=_HINT) from error
             if target == self.path or self.path is None:
                 self.path, self._unsaved = target, []
-                self._stamp = _stamp(target) if whole is self else None  # there is more in it than here
+                self._stamp = _stamp(target) if whole is self else None  # the file holds more texts than this object
 
     def _keep(self, text: Ints) -> None:
         half = self.capacity // 2
@@ -189,7 +190,7 @@ class Corpus:
         _, version, vocab, digest, count, total = HEADER.unpack_from(data)
         if version != VERSION:
             raise ModelFileError(f"`{path}` must be a corpus of version {VERSION}, got `{version}`", hint=_HINT)
-        # Python's integers do not overflow, and nothing is made before the file's own size bears the claims out.
+        # Python's integers do not overflow, and nothing is allocated before the file's size confirms the header.
         if len(data) != HEADER.size + 4 * count + 4 * total + 32:
             raise ModelFileError(
                 f"corpus `{path}` must have {count} texts of {total} tokens and has `{len(data)}` bytes", hint=_HINT
@@ -212,7 +213,7 @@ class Corpus:
 
 def _content(path: Path) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe must not be waited for
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # opening a pipe must not block
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise UsageError(f"a corpus must be a file, got `{path}`")

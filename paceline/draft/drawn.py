@@ -1,4 +1,4 @@
-"""A model's guesses drawn with chance of their own, for verifiers that weigh them by the law they were drawn from."""
+"""Draws a model's guesses with noise of their own, for verifiers that weigh guesses by their law."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def pick_drawn(draws: Draws, width: int, children: list[list[Children]], place: 
     """Return a way of drawing `width` siblings a step; the chain goes on from the first.
 
     Args:
-        draws: what the verifier wants, see `draw_children`.
-        children: takes what each step guessed, by sequence.
+        draws: the kind of draws that the verifier needs, see `draw_children`.
+        children: receives each step's guesses, by sequence.
         place: index in `children` of each sequence id.
     """
 

@@ -25,7 +25,7 @@ from paceline.model.sources import models_folder
 from paceline.tokenizer import Tokenizer
 from paceline.types import Ints
 
-WORTH_CUTTING = 2  # a vocabulary this many times the head asked for
+WORTH_CUTTING = 2  # least ratio of the vocabulary to the head that was asked for
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def rank(tokenizer: Tokenizer, vocab: int, data: bytes) -> Ints:
 
 
 def _joined(pieces: list[str]) -> Iterator[str]:
-    """Yield texts to cut: words by the hundred, for a call takes longer than a word; the others alone.
+    """Yield texts to cut: words by the hundred, because a call costs more than a word; the others alone.
 
     A line's end between words joins no tokens, and is frequent anyway.
     """
@@ -91,7 +91,7 @@ def _read(path: Path, vocab: int) -> Ints | None:
 
 
 def _write(path: Path, ids: Ints) -> None:
-    """Keep a ranking if there is room for it: it is only made again otherwise."""
+    """Write a ranking; a failure costs only making it again."""
     data = io.BytesIO()
     np.save(data, ids)
     try:

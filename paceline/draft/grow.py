@@ -25,10 +25,10 @@ def values(draft: Draft) -> Probabilities:
 
 
 def rivals(draft: Draft) -> Floats:
-    """Return float32 [N]: guesses where sources that differ are told apart by who is believed more.
+    """Return float32 [N]: the guesses, discounted for likelier siblings from other sources.
 
-    Of siblings at most one is right. What a source believes it believes whoever else is there; its guess beside a
-    better one of another's is right only where that one is wrong.
+    Of siblings at most one is right. Each source states its odds as if alone, so a guess beside a likelier one of
+    another source is right only where that one is wrong.
     """
     found = draft.guess.copy()
     for parent in np.flatnonzero(np.bincount(draft.tree.parents[1:], minlength=1) > 1).tolist():
@@ -42,7 +42,7 @@ def rivals(draft: Draft) -> Floats:
 
 
 def worth(sorted_values: Sequence[float] | Probabilities, price: Probabilities | None) -> tuple[int, float]:
-    """Return how many of the most valuable nodes to keep, and what that gains in expected tokens.
+    """Return how many of the most valuable nodes to keep, and the gain in expected tokens.
 
     Args:
         sorted_values: n of them, best first.
@@ -71,7 +71,7 @@ def prune(draft: Draft, budget: Budget) -> Draft:
 
 
 def _prune_around(draft: Draft, budget: Budget, drawn: npt.NDArray[np.bool_]) -> Draft:
-    """Prune the nodes that are functions of the text and lead to none that was drawn."""
+    """Prune the nodes that are functions of the text and have no drawn descendant."""
     stays = drawn.copy()
     for node in range(len(stays) - 1, 0, -1):
         stays[draft.tree.parents[node]] |= stays[node]
@@ -99,13 +99,13 @@ def subtree(draft: Draft, nodes: Sequence[int]) -> Draft:
 
 
 def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
-    """Lay trees with one root over each other; return the union.
+    """Merge trees of one root; return the union.
 
-    Equal paths become one, credited to who believed in it most. Drawn nodes stay apart: to merge them would change the
-    law they were drawn from.
+    Equal paths become one, credited to the source that gave it the highest odds. Drawn nodes stay apart: merging them
+    would change the law they were drawn from.
 
     Args:
-        first_source: what to add to each draft's sources, to tell them apart in the union.
+        first_source: the offset of each draft's sources in the union.
     """
     tokens, parents, guess, source = [int(drafts[0].tree.tokens[0])], [-1], [1.0], [0]
     drawn, laws = [False], dict[int, Probabilities]()
@@ -114,7 +114,7 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
         at = [0] * len(draft.tree)
         for node in range(1, len(draft.tree)):
             parent, token = at[draft.tree.parents[node]], int(draft.tree.tokens[node])
-            believed, who = float(draft.guess[node]), int(draft.source[node]) + offset
+            believed, origin = float(draft.guess[node]), int(draft.source[node]) + offset
             is_drawn = draft.drawn is not None and bool(draft.drawn[node])
             known = None if is_drawn else place.get((parent, token))
             if known is None:
@@ -122,12 +122,12 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
                 tokens.append(token)
                 parents.append(parent)
                 guess.append(believed)
-                source.append(who)
+                source.append(origin)
                 drawn.append(is_drawn)
                 if not is_drawn:
                     place[parent, token] = known
             elif believed > guess[known]:
-                guess[known], source[known] = believed, who
+                guess[known], source[known] = believed, origin
             at[node] = known
         for node, law in draft.laws.items():
             assert at[node] not in laws, "one node's children were drawn from two laws"

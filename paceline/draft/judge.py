@@ -1,4 +1,4 @@
-"""Which of a drafter's own guesses pay, and which were right whatever became of them before they were verified."""
+"""Which of a drafter's own guesses pay, and which were right, pruned ones included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.types import Floats, Probabilities, TokenTree
 def paying(values: Floats | Probabilities, price: Probabilities | None) -> int:
     """Return how many nodes of a tree that was grown best first are worth their price, the root included.
 
-    What `grow.prune` keeps of it, without sorting.
+    Equals what `grow.prune` keeps of that tree, without sorting.
 
     Args:
         values: float [n], the root's 1 first, never rising.
@@ -29,7 +29,7 @@ def paying(values: Floats | Probabilities, price: Probabilities | None) -> int:
 
 
 def judged(tree: TokenTree, committed: Sequence[int]) -> list[tuple[int, bool]]:
-    """Return (node, whether it was right) for every node whose parent was right and whose place was filled.
+    """Return (node, whether it was right) for every node that has a right parent and a committed token at its depth.
 
     Args:
         tree: what was proposed, before anything pruned it or merged others' guesses in.

@@ -1,8 +1,8 @@
-"""Several drafters, one tree: everybody's guesses in one trie, valued by how often such guesses were right.
+"""Several drafters, one tree: all guesses in one trie, valued by how often such guesses were right.
 
-Who guesses for next to nothing is always asked. Who takes time (a model) is asked when what it usually adds is worth
-more than its steps, so that a long certain copy is not waited for. The union is then grown best-first under the
-budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.04975; trees: 2406.16858).
+A member that costs next to nothing always drafts. A member that takes time (a model) drafts when what it usually adds
+is worth more than its steps, so that a long certain copy does not wait for it. The union is then grown best-first
+under the budget (multi-source drafting: SAM-Decoding 2411.10666, SuffixDecoding 2411.04975; trees: 2406.16858).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from paceline.estimate.acceptance import Acceptance
 from paceline.types import Budget, Draft, Probabilities, Spent, Verified, View
 
 DEEPEST = 16  # guesses from here on are counted as one
-FADE = 0.98  # of what a depth taught with each guess: one given up is tried again some day
+FADE = 0.98  # of a depth's weight with each guess: a depth no longer drafted is tried again eventually
 
 
 class MixDrafter(Drafter):
-    """Asks all its members and keeps the best of what they say.
+    """Merges the drafts of its members and keeps the nodes that pay.
 
     Raises:
         UsageError: two members go by one name.
@@ -42,7 +42,7 @@ class MixDrafter(Drafter):
         self.spent: dict[str, Spent] = {}
         self._first = np.cumsum([0, *(len(member.sources) for member in members)]).tolist()
         self._proposed: dict[int, dict[int, Draft]] = {}  # this round's, by sequence and member
-        # What a member that takes time is expected to be worth before it is asked, by depth.
+        # Expected acceptance by depth of a member that takes time, known before it drafts.
         self._expected = [Acceptance(np.full(DEEPEST, 0.7)) for _ in members]
         own = {" ".join(member.sources): record for member, record in zip(members, self._expected, strict=True)}
         self.experience = {**named("mix", own), **experience_of(*members)}
@@ -76,7 +76,7 @@ class MixDrafter(Drafter):
         return unread_by(views, *self.members)
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Let every member learn from what it said, kept or not, and read on."""
+        """Let every member observe its own draft, kept or not, and the committed tokens."""
         proposed = self._proposed.pop(view.id, {})
         nothing = empty_draft(view) if draft.drafted else draft
         for m, member in enumerate(self.members):
@@ -96,12 +96,12 @@ class MixDrafter(Drafter):
         forget_texts(*self.members)
 
     def _ask(self, m: int, views: Seq[View], budgets: Seq[Budget], asked: set[int]) -> None:
-        """Let one member propose for the sequences it is asked for; the others it only hears of."""
+        """Let one member propose for the sequences in `asked`; for the others its depth is 0."""
         if not asked:
             return
         member = self.members[m]
         takes_time = _takes_time(member, budgets)
-        # Alone a guess may not pay and yet be part of what does: a price is asked of the union only.
+        # Prices apply after merging, not per member: a guess that does not pay alone may pay in the union.
         own = [
             replace(budget, depth=0)
             if budget.nodes and i not in asked
@@ -123,7 +123,7 @@ class MixDrafter(Drafter):
         return np.array(sorted(found, reverse=True), np.float64)
 
     def _chain(self, m: int, budget: Budget) -> Probabilities:
-        """Return float64 [n]: how likely the guesses of a member that takes time usually are, with some hope."""
+        """Return float64 [n]: optimistic acceptance of the guesses of a member that takes time."""
         return np.cumprod(self._expected[m].rates(hope=1.0)[: budget.depth], dtype=np.float64)
 
     def _union(self, view: View, budget: Budget) -> Draft:
@@ -141,34 +141,34 @@ class MixDrafter(Drafter):
 
 
 def best_pace(survival: Probabilities, step: float, budget: Budget) -> float:
-    """Return the most tokens that any number of guesses promises for each one that its time is worth.
+    """Return the highest ratio, over numbers of guesses, of expected tokens to their price in tokens.
 
     Args:
         survival: float64 [n], how likely each is accepted, best first.
-        step: what each costs besides its row, in tokens like the budget's prices.
+        step: the price of each besides its row, in tokens like the budget's prices.
     """
     brought, cost = _choices(survival, step, budget)
     return float(((1 + brought) / (budget.plain + cost)).max())
 
 
 def _gain(survival: Probabilities, step: float, budget: Budget) -> float:
-    """Return the most tokens beyond their price that any number of guesses promises."""
+    """Return the highest surplus, over numbers of guesses, of expected tokens above their price."""
     brought, cost = _choices(survival, step, budget)
     return float((brought - cost).max())
 
 
 def _choices(survival: Probabilities, step: float, budget: Budget) -> tuple[Probabilities, Probabilities]:
-    """Return what 0, 1, … guesses bring and what they cost, in tokens, both float64."""
+    """Return the expected tokens and the price of 0, 1, … guesses, in tokens, both float64."""
     assert budget.price is not None
     brought = np.concatenate([[0.0], np.cumsum(survival[: len(budget.price) - 1])])
     return brought, np.asarray(budget.price[: len(brought)] + step * np.arange(len(brought)))
 
 
 def _fair(budget: Budget, copies: Probabilities, chains: Seq[tuple[Probabilities, float]]) -> Budget:
-    """Set prices, which are those of the long run, by what this round can earn.
+    """Adjust long-run prices to what this round can earn.
 
-    Where no choice earns them, drafting nothing would seem best merely because it is over soonest: they fall. Where a
-    copy earns more they rise to that, for what it is not asked for now it brings as cheaply in the next round.
+    Prices fall where no choice earns them: drafting nothing would look best merely because its round is shortest. They
+    rise to a copy's rate where that is higher: what a copy does not bring now, it brings as cheaply next round.
 
     Args:
         copies: see `MixDrafter._copies`.
@@ -182,8 +182,8 @@ def _fair(budget: Budget, copies: Probabilities, chains: Seq[tuple[Probabilities
 
 
 def _price(member: Drafter, budget: Budget) -> float:
-    """Return what a step of a member costs a sequence, in tokens: 0 if next to nothing, infinite if it has no use for
-    any of its sources.
+    """Return what a step of a member costs a sequence, in tokens: 0 if next to nothing, infinite if the budget uses
+    none of its sources.
     """
     prices = [budget.step.get(name, 0.0) for name in member.sources]
     wanted = [price for price in prices if math.isfinite(price)]
@@ -191,5 +191,5 @@ def _price(member: Drafter, budget: Budget) -> float:
 
 
 def _takes_time(member: Drafter, budgets: Seq[Budget]) -> bool:
-    """Whether anybody pays for a member's steps."""
+    """Whether a member's steps have a price in any budget."""
     return any(0 < _price(member, budget) < math.inf for budget in budgets)

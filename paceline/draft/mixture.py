@@ -1,8 +1,8 @@
-"""Chains drawn from one law: that of a single draft model, or what several say together.
+"""Chains drawn from one law: that of a single draft model, or a mixture of several.
 
-The mixture sum w_i q_i is itself a draft law, so every verifier stays exact as long as the mixture is what is drawn
-from and put on record (ALGORITHMS of multi-draft, a). Weights follow how likely each member thought the tokens that
-were then committed: they change between rounds only, so no guess is ever chosen by its own value.
+The mixture sum w_i q_i is itself a draft law, so every verifier stays exact as long as guesses are drawn from the
+mixture and the mixture is on record. Weights follow the probability that each member gave to committed tokens. They
+change between rounds only, so no guess is ever chosen by its own value.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from paceline.sample.draw import law_fast
 from paceline.sample.law import Law, check_logits
 from paceline.types import Budget, Draft, Draws, Floats, Probabilities, Spent, Verified, View
 
-DECAY = 0.97  # what a token's evidence on the members is worth one token later
-DOUBT = 1e-3  # the least chance any member is taken to have given a token
-LEAST = 0.02  # of the weight, for whom nothing speaks: it may be right tomorrow
+DECAY = 0.97  # weight of a token's evidence on the members, one token later
+DOUBT = 1e-3  # the least probability a member counts as having given a token
+LEAST = 0.02  # of the weight, for a member without evidence in its favour: a later text may suit it
 
 
 class Weights:
-    """How much each member's law counts: discounted likelihood of what was committed."""
+    """The weight of each member's law: its discounted likelihood of the committed tokens."""
 
     def __init__(self, members: int) -> None:
         self._evidence = np.zeros(members)
@@ -39,12 +39,12 @@ class Weights:
         return np.asarray(weights / weights.sum())
 
     def observe(self, chances: Probabilities) -> None:
-        """Learn what chance each member gave a token that was committed."""
+        """Learn from the probability that each member gave to a committed token."""
         self._evidence = DECAY * self._evidence + np.log(chances + DOUBT)
 
 
 class MixtureDrafter(Drafter):
-    """Drafts chains by what its voices say, one or more."""
+    """Drafts chains from the laws of one or more voices."""
 
     def __init__(self, voices: Seq[Voice], *, draws: Draws = "shared", name: str) -> None:
         self.name, self.voices = name, tuple(voices)
@@ -84,7 +84,7 @@ class MixtureDrafter(Drafter):
         return {self.name: [sum(voice.unread(view) for voice in self.voices) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Count what was right by depth, and who said so."""
+        """Count what was right by depth, and move the weights of the members."""
         self._record.observe(draft, verified)
         guesses = draft.tree.tokens[1:]
         for depth, (token, members) in enumerate(zip(verified.tokens, self._laws.pop(view.id, []), strict=False)):
@@ -124,7 +124,7 @@ class MixtureDrafter(Drafter):
 
 
 def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:
-    """Return a member's law, float64 [V]; where the target is greedy, what it would be at temperature 1."""
+    """Return a member's law, float64 [V]; where the target is greedy, the law at temperature 1."""
     if not view.params.is_greedy:
         return law_fast(logits, view, path).probabilities(len(logits))
     check_logits(logits)

@@ -31,11 +31,11 @@ TREES = ("tree", "greedy_tree")  # draws with siblings
 
 
 class ModelDrafter(Drafter):
-    """Drafts with `model`, whose vocabulary must be the target's.
+    """Drafts with `model`, which must have the target's vocabulary.
 
     Args:
         context, slots, outputs: see `Reader`.
-        draws: what the verifier wants.
+        draws: the kind of draws that the verifier needs.
         native: False drafts step by step in Python; the guesses are the same.
         clock: tells seconds; perf_counter if none is given.
     """
@@ -64,7 +64,7 @@ class ModelDrafter(Drafter):
         if not native:
             self._loop = None
         self.draws = draws
-        # How many siblings a drawn tree has goes by how deep it is to be.
+        # The number of siblings in a drawn tree depends on its depth.
         self.weighs = frozenset(() if draws in TREES else self.sources)
         self.confidence = Confidence()
         self.experience = named(name, self.confidence.experience)
@@ -109,9 +109,9 @@ class ModelDrafter(Drafter):
         self._guesses.pop(sequence_id, None)
 
     def _job(self, view: View, budget: Budget) -> Job | None:
-        """Read all but the end of a text; return what is to be drafted, if that is wanted and finds room.
+        """Read all but the end of a text; return the job, or `None` without a budget or room.
 
-        Whether to begin is for who set the budget to say: whoever never begins never learns that he should.
+        The controller decides whether to draft; a drafter that refused would never be re-evaluated.
         """
         room = self.reader.room(view.id, view.tokens)
         limit = min(budget.nodes // self._width(budget), budget.depth, room)
@@ -119,14 +119,14 @@ class ModelDrafter(Drafter):
         if not math.isfinite(step):
             return None
         rest = self.reader.read(view.id, view.tokens, limit)
-        if rest is None:  # others hold the room: this one goes without a guess
+        if rest is None:  # other texts hold the room: this one gets no guess
             return None
         return Job(view, self.reader.handle(view.id), rest.tolist(), limit, budget.price, step, budget.floor)
 
     # ---- drafting
 
     def _run(self, jobs: dict[int, Job], budgets: Seq[Budget], children: list[list[Children]]) -> dict[int, Guesses]:
-        """Run every chain, those the native loop knows in one call."""
+        """Run every chain; one native call takes those that the native loop supports."""
         rates, found = self.confidence.rates(), dict[int, Guesses]()
         fast = [i for i, job in jobs.items() if self._loop and self.draws == "shared" and is_native(job)]
         slow = [i for i in jobs if i not in fast]
@@ -143,7 +143,7 @@ class ModelDrafter(Drafter):
         return found
 
     def _width(self, budget: Budget) -> int:
-        """Return how many siblings to draw a step: decided before anything is drawn, and paid for with depth."""
+        """Return how many siblings to draw a step: decided before anything is drawn; more siblings mean less depth."""
         if self.draws not in TREES:
             return 1
         return min(max(budget.nodes // max(budget.depth, 1), 1 + (budget.nodes > 3)), RANKS + 1)

@@ -3,7 +3,7 @@
 A hash from each n-gram to the position after its latest occurrence (native/ngram.cpp) makes a round O(1) in the
 history's length; the longest match wins, then the most recent. (Saxena 2023, prompt lookup decoding; LLMA, Yang et al.
 2304.04487.)
-A match of one token alone is used only while such matches have proved right, which is watched without drafting them.
+A match of one token is drafted only while such matches prove right, which is counted without drafting them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.kernels.native import native
 from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 LONGEST, SHORTEST = 5, 2
-PREFETCHED = 64  # a copy may run over the end of the text into what it has just guessed, this far
+PREFETCHED = 64  # tokens by which a copy may run over the end of the text into its own guesses
 SINGLE = 0.5  # a one-token match is drafted while at least this share of them is right
 SURE = 12  # match lengths from here on are counted as one
 PRIOR = (0.0, 0.25, 0.45, 0.6, 0.7, 0.75)  # share kept before anything was seen, by match length; then 0.8

@@ -1,4 +1,4 @@
-"""A model heard over another number of ids: vocabularies of one family are padded to different sizes."""
+"""A model with another number of ids: vocabularies of one family are padded to different sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.types import Batch, Forward
 
 
 class PaddedModel:
-    """`model` with `vocab` ids, of which the first `shared` are its own; the others have no chance.
+    """`model` with `vocab` ids, of which the first `shared` are its own; the others have probability 0.
 
     It reads ids it does not have as 0: that makes guesses worse and nothing else.
     """

@@ -22,7 +22,7 @@ from paceline.types import Budget, Draft, TokenTree, Verified, View
 LONGEST = 12  # matches from here on are counted as one
 TRIED = 64  # places looked at on either side of the present one
 NEAR = 16  # a match of one token must be this near
-LEAST = 0.15  # what a guess must be worth if nodes have no price
+LEAST = 0.15  # least value of a guess where nodes have no price
 PATIENCE = 3  # tokens into a change after which nothing is guessed before something matches
 REPLACED, INSERTED = LONGEST + 1, LONGEST + 1 + PATIENCE  # buckets of guesses about a change, by its tokens so far
 PRIOR = [0.7, *np.linspace(0.5, 0.95, LONGEST), *[0.4] * PATIENCE, *[0.2] * PATIENCE]  # then by match length
@@ -35,7 +35,7 @@ class _Place:
     expected: list[int]
     where: dict[int, list[int]]  # of each token, ascending
     reply: list[int] = field(default_factory=list)
-    next: int = 0  # what comes next if nothing was changed
+    next: int = 0  # the place of the next token if nothing was changed
     matched: int = LONGEST  # tokens in a row that were as expected; the start counts as sure
     changed: int = 0  # tokens since then
 
@@ -135,12 +135,12 @@ class PredictedDrafter(Drafter):
         self._proposed[view.id] = tree, kinds
         guess = self._acceptance.rates()[kinds].astype(np.float32)
         guess[0] = 1.0
-        if budget.price is None:  # lost is silent, whoever asks
+        if budget.price is None:  # a reply that has left the prediction gets no guess
             budget = replace(budget, price=LEAST * np.arange(budget.nodes + 1, dtype=np.float64))
         return prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
 
     def _follow(self, view: View) -> _Place:
-        """Bring a sequence's place to its last token; a text that is another's is read anew."""
+        """Move a sequence's place to its last token; a text of another sequence is read anew."""
         assert view.prediction is not None
         place, start = self._places.get(view.id), view.prompt_length
         read = 0 if place is None else len(place.reply)

@@ -1,7 +1,7 @@
-"""A draft model's own reading of the texts: a cache that follows them by comparing tokens, never by counting.
+"""A draft model's cache of the texts, which it follows by comparing tokens, never by counting.
 
-Knows how far each text is cached and what must be forwarded next; what the tokens mean, and whose noise draws the
-guesses, is for the drafters to say. A text longer than the model's context is read from the middle on.
+Knows how far each text is cached and what must be forwarded next. Drafters decide what the tokens mean and which noise
+draws the guesses. A text longer than the model's context is read from the middle on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class _Text:
     cache: int
     start: int  # the cache holds the text from here on
-    fixed: int = 0  # so many tokens, counted from the text's beginning, are as they were when last read
+    fixed: int = 0  # tokens at the beginning that are the same as when last read
 
 
 class Reader:
@@ -48,9 +48,9 @@ class Reader:
             self.model = self.head.model
         self.context = min(context, model.spec.context)
         self.cache: PagedCache = model.new_cache((self.context + SLACK) * slots)
-        self.tokens_read = 0  # ever, of those that a step does not take along
+        self.tokens_read = 0  # in all, without those that a step forwards anyway
         self._texts: dict[int, _Text] = {}
-        self._found: dict[int, int] = {}  # of texts that were asked about and not read: tokens known from others
+        self._found: dict[int, int] = {}  # of texts not read yet: tokens that other texts have cached
         self._is_warned = False
 
     def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None) -> Ints | None:
@@ -61,7 +61,7 @@ class Reader:
             fixed: how many tokens will be the same when the text is read again; `None` for all.
 
         Returns:
-            The tokens left to be forwarded, from the last one to a chunk; `None` if others hold the room.
+            The tokens left to be forwarded, from the last one to a chunk; `None` if other texts hold the room.
         """
         try:
             known = self._texts.get(text)
@@ -71,7 +71,7 @@ class Reader:
             first = min(max(known.fixed - known.start, 0), self.cache.length(known.cache), len(tokens) - 1)
             if self.head is not None:
                 self.head.absorb(tokens[first:])
-            # What this model guessed last may differ from what was committed since.
+            # The model's last guesses may differ from the tokens committed since.
             both = zip(self.cache.tail(known.cache, first), tokens[first:-1].tolist(), strict=False)
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
             self.cache.crop(known.cache, first + shared)
@@ -117,7 +117,7 @@ class Reader:
         self.cache.commit(self._texts[text].cache, nodes, [int(token) for token in tokens])
 
     def handle(self, text: int) -> int:
-        """Return the cache's handle of a text, for who forwards and commits by himself."""
+        """Return the cache's handle of a text, for callers that forward and commit themselves."""
         return self._texts[text].cache
 
     def held(self, text: int) -> list[int]:

@@ -1,6 +1,6 @@
-"""What every drafter of chains keeps of itself: how often it was right at each depth, and how far that pays.
+"""Acceptance by depth, as every drafter of chains counts it, and the length of chain that pays.
 
-How long a chain gets is settled before its tokens are drawn, so that the laws they are drawn from stay theirs.
+A chain's length is settled before its tokens are drawn: a length that depended on them would change their laws.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DepthRecord:
         return self._acceptance.rates()[np.minimum(np.arange(count), DEEPEST)].astype(np.float32)
 
     def length(self, budget: Budget, source: str) -> int:
-        """Return how many tokens a chain should have: what it is worth against verifying it and drafting it."""
+        """Return how many tokens a chain should have, by its value less the prices of drafting and verifying it."""
         most = min(budget.nodes, budget.depth)
         if most <= 0:
             return 0
@@ -62,7 +62,7 @@ class DepthRecord:
         """Return the draft of a chain.
 
         Args:
-            laws: float64 [V] each guess was drawn from by a chance of its own; `None` if it is a function of the text
+            laws: float64 [V] each guess was drawn from with noise of its own; `None` if it is a function of the text
                 or shares the target's noise.
         """
         count = len(guesses)

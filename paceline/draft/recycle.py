@@ -1,9 +1,9 @@
-"""Guess that what the target thought likely after a token it will think likely again.
+"""Guess that tokens which were likely after a token will be likely again.
 
-Every verified row of logits, those after refused guesses too, leaves its likeliest successors behind under the row's
-own token; the draft is the tree of successors' successors. (Token recycling, Luo et al. 2408.08696.) One token of
-context is little: what was most likely last time is right next time less often than a longer match, but it always has
-something to say. How likely rank and depth are right is learned, and the tree grown best first by it.
+The likeliest successors in every verified row of logits, refused guesses included, are kept under the row's token. The
+draft is the tree of successors' successors (token recycling, Luo et al. 2408.08696). One token of context is little:
+this is right less often than a longer match, but it always has a guess. Acceptance is counted by rank and depth, and
+the tree is grown best first by it.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class RecycleDrafter(Drafter):
                 self._acceptance.observe(kinds[node], kept=is_right)
         path = (0, *verified.nodes)
         others = [node for node in range(len(verified.tree)) if node not in path]
-        rows = np.array([*path, *others][:ROWS][::-1], np.int32)  # the path's last: they are the text's own
+        rows = np.array([*path, *others][:ROWS][::-1], np.int32)  # the path's rows are last and win
         peaks = getattr(verified.logits, "peaks", None)
         self._successors[verified.tree.tokens[rows]] = native.top(verified.logits, rows, KEPT, peaks)
 
     def release(self, sequence_id: int) -> None:
-        """Forget a sequence; what it left in the table stays."""
+        """Forget a sequence; its entries in the table stay."""
         self._proposed.pop(sequence_id, None)
 
     def forget(self) -> None:
@@ -117,7 +117,7 @@ def _push(
     parent: int,
     place: int,
 ) -> None:
-    """Enter the next successor of a node that there is."""
+    """Push the next valid successor of a node."""
     if row:
         for at in range(place, len(ranked)):
             rank, rate = ranked[at]

@@ -1,6 +1,6 @@
 """Guesses from a model of any vocabulary, by way of text (SLEM, Timor et al. 2502.05202).
 
-The draft model reads the text in its own tokens and goes on in them; what it writes is cut into the target's tokens.
+The draft model reads and continues the text in its own tokens; its output is cut into the target's tokens.
 These are functions of the text alone, so any verifier takes them; committed ids are never cut anew. The last token of a
 guess is left out where more text might have changed it.
 """
@@ -43,7 +43,7 @@ class Retelling:
         self._is_first = True
 
     def follow(self, tokens: Ints) -> None:
-        """Take in a text that begins with what was seen before, or start anew."""
+        """Follow a text that continues the one seen before; start anew for any other."""
         if not np.array_equal(self.seen, tokens[: len(self.seen)]):
             self.__init__(self._target, self._draft)  # type: ignore[misc]
         bos = self._target.bos_id
@@ -161,17 +161,17 @@ class RetokenisingDrafter(Drafter):
         self.reader.release(sequence_id)
 
     def _most(self, view: View, length: int) -> int:
-        """Return how many tokens to write at most for so many guesses."""
+        """Return the most draft tokens to write for `length` guesses."""
         return min(2 * length + SPARE, self.reader.room(view.id, self._ids(view))) if length else 0
 
     def _read(self, view: View, most: int) -> Ints:
-        """Bring the draft's cache to the text; return what is to be forwarded first, nothing if there is no room."""
+        """Bring the draft's cache to the text; return the tokens to forward first, none if there is no room."""
         ids, fixed = self._ids(view), self._texts[view.id].fixed
         rest = self.reader.read(view.id, ids, most, fixed=fixed) if len(ids) else None
         return ids[:0] if rest is None else rest
 
     def _ids(self, view: View) -> Ints:
-        """Return a text in the draft's ids; nothing if a tokenizer fails on it, which costs guesses and no reply."""
+        """Return a text in the draft's ids; nothing if a tokenizer fails on it, which costs only guesses."""
         text = self._texts.setdefault(view.id, Retelling(self._target, self._draft))
         try:
             text.follow(view.tokens)
@@ -181,7 +181,7 @@ class RetokenisingDrafter(Drafter):
             return view.tokens[:0]
 
     def _cut(self, view: View, written: list[int]) -> tuple[list[int], bool]:
-        """Return what was written in the target's tokens, and whether a control token ended it."""
+        """Return `written` in the target's tokens, and whether a control token ended it."""
         is_end = self._draft.is_special(written[-1])
         words = written[:-1] if is_end else written
         text = b"".join(self._draft.token_bytes(token) for token in words)
@@ -194,7 +194,7 @@ class RetokenisingDrafter(Drafter):
         return ids + ([self._controls[written[-1]]] if written[-1] in self._controls else []), True
 
     def _tokens(self, text: bytes) -> list[int]:
-        """Return the target's ids of a text that goes on from another: it may begin inside a character or word."""
+        """Return the target's ids of a continuation, which may begin inside a character or word."""
         start = next((i for i, byte in enumerate(text) if byte & 0xC0 != 0x80), len(text))
         if self._target.add_space_prefix and text[start : start + 1] != b" ":
             start = text.find(b" ") if b" " in text else len(text)

@@ -1,9 +1,9 @@
-"""A model draft that is itself drafted: what the text repeats is guessed first, the draft model checks it in a block.
+"""A model draft that is itself drafted: a look-up guesses first, and the draft model checks its guesses in a block.
 
 The inner rule is the coupled one: the draft model draws its own token after every node and goes on where the guess
 had drawn the same. So its guesses are those it would make alone, token for token, in fewer forwards (staged
-speculation, Spector & Re 2308.04623). Whoever looks up reads on in what the model drew, as if it were committed, and is
-made to forget a text that is taken back.
+speculation, Spector & Re 2308.04623). The look-up reads the model's draws as if they were committed, and forgets a
+text that is taken back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StagedDrafter(Drafter):
         self._draws = draws
         self._record = DepthRecord()
         self.experience = named(name, {**self._record.experience, **experience_of(self.inner)})
-        self._seen: dict[int, Ints] = {}  # of each sequence, what `inner` has read
+        self._seen: dict[int, Ints] = {}  # the text that `inner` has read, by sequence
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
@@ -117,7 +117,7 @@ class StagedDrafter(Drafter):
         forget_texts(self.inner)
 
     def _text(self, view: View, guesses: list[int]) -> View:
-        """Return what the inner drafter is to go on from; what it read and is no beginning of that, it forgets."""
+        """Return the text that the inner drafter continues; it forgets a text that is no beginning of that."""
         tokens = np.concatenate([view.tokens, np.array(guesses, np.int32)])
         seen = self._seen.get(view.id, tokens[:0])
         if not np.array_equal(seen, tokens[: len(seen)]):

@@ -1,8 +1,8 @@
 """Drafting chains with a model: all steps in one native call, or one by one in Python.
 
 `run_native` and `run_plain` do the same to the bit: read what each cache lacks, draw, feed back, until the next guess
-does not pay. The plain one also serves what native code does not know: other settings of sampling, other models, and
-verifiers that want draws with a chance of their own. Both leave a cache with everything forwarded: all but the last
+does not pay. The plain one also serves what native code does not: other settings of sampling, other models, and
+verifiers that want draws with noise of their own. Both leave a cache with everything forwarded: all but the last
 guess.
 """
 
@@ -66,7 +66,7 @@ _FOREIGN = [setting for setting in fields(SamplingParams) if setting.name not in
 
 
 def is_native(job: Job) -> bool:
-    """Tell whether the native loop knows all that is asked of a draw, and when to stop."""
+    """Tell whether the native loop supports this job's sampling and stopping rule."""
     if job.floor is not None and job.floor.by_entropy:
         return False
     return all(getattr(job.view.params, other.name) == other.default for other in _FOREIGN)
@@ -86,7 +86,7 @@ def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) 
     starts = np.array([0, *accumulate(len(job.feed) for job in jobs)], np.int32)
     feed = np.array([token for job in jobs for token in job.feed], np.int32)
     tables = (np.array(EDGES), rates.kept, rates.ahead, rates.beside)
-    if floor is not None:  # two bins: after an unsure guess nothing is to be had, after a sure one everything
+    if floor is not None:  # two bins: nothing is accepted after an unsure guess, everything after a sure one
         tables = (np.array([floor.least]), np.ones((1, 2)), np.array([[0.0, 1.0, 1.0]]), np.zeros((RANKS, 2)))
     got, _ = loop.run(cache.store, feed, starts, lengths, cache.table(caches), wishes, *tables)
     found = [Guesses(*one) for one in got]
@@ -117,7 +117,7 @@ def run_plain(reader: Reader, jobs: Sequence[Job], rates: Rates, *, pick: Pick |
                 continue
             if job.floor is not None:
                 if not _is_sure(row, guesses, job):
-                    if pick is None:  # to drop one of a law of its own by what it is changes the law
+                    if pick is None:  # dropping a guess with a law of its own by its value changes the law
                         guesses.drop()
                 elif len(guesses.tokens) < job.limit:
                     left.append(i)

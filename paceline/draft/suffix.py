@@ -1,9 +1,9 @@
 """Guess what followed the longest suffixes of the text before: in the text itself, and in earlier ones.
 
 A suffix automaton of the request's prompt and output, and optionally a corpus shared by all requests, give for every
-context how often it was followed by what; the tree of likeliest continuations is grown best first. (SAM-Decoding
-2411.10666; SuffixDecoding 2411.04975; REST 2311.08252.) How likely a candidate is right is what candidates of its kind
-have proved: where it was found, the context's length, and the share of its occurrences that went on like that.
+context its successors and their counts; the tree of likeliest continuations is grown best first. (SAM-Decoding
+2411.10666; SuffixDecoding 2411.04975; REST 2311.08252.) A candidate's odds are the acceptance of its kind: where it was
+found, the context's length, and the share of its occurrences that went on like that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paceline.kernels.native import native
 from paceline.types import Budget, Draft, Ints, Probabilities, TokenTree, Verified, View
 
 OF_LENGTH = (0.25, 0.45, 0.6, 0.68, 0.74, 0.8, 0.85, 0.9)  # how far to trust contexts before anything was seen
-OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # what is seen once first, then by share
+OF_SHARE = (0.85, 0.06, 0.18, 0.38, 0.65, 0.88, 1.0)  # contexts seen once first, then by share
 OF_CORPUS = 0.8
 SAVED_EVERY = 5.0  # seconds between two writings of the corpus
 
@@ -40,7 +40,7 @@ class _State:
     tree: TokenTree | None = None  # the latest proposal, before anything pruned it
     kinds: Ints | None = None
     usual: Probabilities | None = None  # how often each kind was right, in all texts
-    tilt: Tilt = field(default_factory=Tilt)  # what this text makes of that
+    tilt: Tilt = field(default_factory=Tilt)  # how far this text differs from that
     view: View | None = None  # as of the latest round, and what that round committed
     committed: Ints | None = None
 
@@ -139,5 +139,5 @@ def prior() -> Probabilities:
 def _save(corpus: Corpus, *, now: bool = True) -> None:
     try:
         corpus.save(now=now)
-    except (PacelineError, OSError) as error:  # guesses are lost, no reply is
+    except (PacelineError, OSError) as error:  # only guesses are lost
         log.warning("the corpus could not be saved: %s", error)

@@ -1,4 +1,4 @@
-"""What `native/suffix.cpp` finds, by looking everywhere: the reading copy, and what the tests hold it to."""
+"""`native/suffix.cpp` in plain Python, by searching everywhere: the readable copy, and the reference of its tests."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 
 def label_of(source: str) -> str:
-    """Return what a draft model is called among the sources of guesses, by how it was named."""
+    """Return the source name of a draft model, from the name that the user gave."""
     return Path(source).stem if source.endswith(".gguf") else Path(source).name
 
 
 def aligned(target: Loaded, draft: Loaded) -> Loaded | None:
-    """Return a draft whose ids are the target's, both as far as they go; `None` if they mean other texts."""
+    """Return a draft with the target's ids, where both vocabularies have them; `None` if the ids mean other texts."""
     shared, vocab = shared_ids(target, draft), target.model.spec.vocab
     if not shared:
         return None
@@ -42,7 +42,7 @@ def aligned(target: Loaded, draft: Loaded) -> Loaded | None:
 
 
 def drafter_for(setting: Setting, draft: Loaded) -> Drafter:
-    """Return the drafter that lets `draft` guess for the setting's target.
+    """Return the drafter with which `draft` guesses for the setting's target.
 
     Raises:
         VocabMismatch: the two have no text in common.
@@ -70,7 +70,7 @@ def drafter_for(setting: Setting, draft: Loaded) -> Drafter:
 
 
 def voice_for(setting: Setting, draft: Loaded) -> Voice:
-    """Return a draft model's say in the target's ids.
+    """Return a draft model's voice, in the target's ids.
 
     Raises:
         VocabMismatch: too few of the target's tokens are in its vocabulary for a law over them.

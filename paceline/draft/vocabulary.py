@@ -120,7 +120,7 @@ def shared_ids(target: Loaded, draft: Loaded) -> int:
 
 
 def first_difference(target: Loaded, draft: Loaded) -> str:
-    """Say where two vocabularies part, for people."""
+    """Describe the first difference of two vocabularies, for an error message."""
     a, b = target.tokenizer, draft.tokenizer
     shared = min(a.vocab_size, b.vocab_size)
     differing = [i for i in range(shared) if a.token_bytes(i) != b.token_bytes(i)]

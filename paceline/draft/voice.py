@@ -1,7 +1,7 @@
-"""A draft model heard in the target's ids, whatever its own are.
+"""A draft model's law in the target's ids, whatever its own are.
 
-Its context is the target's text spelt in its own tokens, token by token: nothing already read ever changes. What it
-says of tokens the target does not have is left out, and its law is the rest (TLI, Timor et al. 2502.05202).
+Its context is the target's text spelt in its own tokens, token by token: nothing already read ever changes. Tokens that
+the target does not have are left out of its law, which is renormalised over the rest (TLI, Timor et al. 2502.05202).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from paceline.types import Floats, Ints, TokenTree, View
 
 
 class Voice:
-    """One draft model's say on what comes next.
+    """One draft model's law of the next token.
 
     Args:
         words: how its tokens stand to the target's; `None` if ids mean the same.
         vocab: the target's number of ids.
-        first: what its texts begin with, before any of the target's.
-        outputs: the draft's own ids worth hearing, see `Reader`.
+        first: tokens at the beginning of its texts, before any of the target's.
+        outputs: the draft's own ids worth computing, see `Reader`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Voice:
         return True
 
     def logits(self, views: Seq[View], guesses: Seq[list[int]]) -> Floats:
-        """Return float32 [B, V target] after each text and its guesses so far; all but the latest were heard before."""
+        """Return float32 [B, V target] after each text and its guesses so far, all but the latest forwarded before."""
         feeds = [
             np.asarray(self.spell(path[-1]), np.int32) if path else self._pending.pop(view.id)
             for view, path in zip(views, guesses, strict=True)

@@ -1,4 +1,4 @@
-"""What a round says about itself: who guessed what, how much of it was kept, where the time went."""
+"""A round's numbers: the source of each guess, how much of it was kept, where the time went."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paceline.types import Draft, Event, Round, Spent, Verdict
 
 
 def sources_of(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return who guessed each committed token; "" is the target itself."""
+    """Return the source of each committed token; "" is the target itself."""
     return (*(names[int(draft.source[node])] for node in verdict.nodes), "")
 
 
@@ -24,7 +24,7 @@ def round_of(
     spent: Mapping[str, Spent],
     seconds: tuple[float, float, float],
 ) -> Round:
-    """Return what a round did to one sequence; `seconds` are those of drafting, of the target, and the rest."""
+    """Return one sequence's outcome of a round; `seconds` are those of drafting, of the target, and the rest."""
     drafted = accepted = tuple[int, ...]()
     by_source: dict[str, tuple[int, int]] = {}
     by_depth: dict[str, tuple[list[int], list[int]]] = {}
@@ -40,8 +40,8 @@ def round_of(
 
 
 def outcomes(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str, tuple[list[int], list[int]]]:
-    """Return, by source and depth, 0 or 1: where the target's choice was put to its guesses, and where it fell
-    on one of them. A guess below a refused one was never put to the test.
+    """Return (tested, kept) by source, each 0 or 1 by depth: whether a guess of the source was tested there, and
+    whether it was accepted. A guess below a refused one is not tested.
     """
     kept = verdict.nodes
     place = {node: depth for depth, node in enumerate((0, *kept))}
@@ -76,7 +76,7 @@ class Tally:
     single_seconds: list[float] = field(default_factory=list)  # of the target where its forward had one row
 
     def add(self, round: Round) -> None:
-        """Add a round that committed tokens; rounds that only read a prompt say nothing of acceptance."""
+        """Add a round that committed tokens; rounds that only read a prompt do not count towards acceptance."""
         if round.committed == 0:
             return
         self.rounds += 1

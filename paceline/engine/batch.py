@@ -1,4 +1,4 @@
-"""Pack a round's sequences and drafts into one batch, and find each one's rows again in what comes back."""
+"""Pack a round's sequences and drafts into one batch, and find each sequence's rows in the result."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def trunk(draft: Draft) -> Draft:
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:
-    """Put a tree, whose root is the last pending token, at the end of the chain of pending tokens."""
+    """Append a tree, rooted at the last pending token, to the chain of pending tokens."""
     if len(pending) == 1:
         return tree
     shift = len(pending) - 1

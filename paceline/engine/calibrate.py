@@ -1,8 +1,8 @@
-"""Measure once what forwards and draft steps take on this machine, and remember it on disk.
+"""Measure the seconds of forwards and draft steps on this machine once, and keep them on disk.
 
-What is remembered is keyed by the model's file, how it is packed, the processor, its instruction set and the threads,
-and says how far it can be trusted. A file that is unreadable or of another machine is measured again; so is a doubtful
-one, once the machine is quieter.
+The key is the model's file, how it is packed, the processor, its instruction set and the threads; a quality says how
+far the numbers can be trusted. An unreadable file, or one of another machine, is measured again; so is a doubtful one,
+once the machine is quieter.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
 VERSION = 3  # 3: with its quality; 2: a draft's layers of four bits stay as they are
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
-SMALL = 8  # rows that are measured as long as there is time; more only if
-LARGE = 0.25  # of the time left is enough for them
+SMALL = 8  # rows that are measured as long as there is time
+LARGE = 0.25  # larger ones only if they take at most this share of the time left
 TEXT = 64  # tokens in the cache meanwhile, read in pieces
-PIECES = (1, 9, TEXT)  # the next one as long as it should take less than
-READING = 0.5  # of the limit: on a slow machine a shorter text does, for attention is little of a forward
+PIECES = (1, 9, TEXT)  # tokens; the next piece is read while it should take less than READING
+READING = 0.5  # of the limit: a slow machine reads a shorter text, for attention is little of a forward
 LIMIT = 1.6  # seconds for all forwards together
-MUST = 4.0  # seconds for two forwards of each row that must be had
-HARD = 6.0  # seconds for everything, unless two forwards and a draft step take longer: a user waits for it
+MUST = 4.0  # seconds for two forwards of each row that is required
+HARD = 6.0  # seconds for everything, unless two forwards and a draft step take longer: meanwhile a user waits
 REPEATS = 7
-STEPS = 4  # of a draft, and so many drafts
+STEPS = 4  # steps of a draft, and number of drafts
 STEP_LIMIT = 1.0  # seconds for drafts; where reading a text takes longer, single steps are measured, and few
 PROBE = 96 << 20  # bytes that are read for the floor, beyond most caches; the rest is taken in proportion
-LEAST = 32 << 20  # bytes of weights from which reading them says something about a forward
-LOOK = 0.15  # seconds to look at the load of others where no window was open: three ticks a core
+LEAST = 32 << 20  # bytes of weights from which the time to read them bounds a forward
+LOOK = 0.15  # seconds of watching other processes' load where no window was open: three ticks a core
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def involuntary_switches() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """What is read while something is measured; a window on the load of others opens when they are made."""
+    """Counters that are read during a measurement; the window on other processes' load opens when this is made."""
 
     clock: Callable[[], float] = perf_counter
     cpu: Callable[[], float] = time.process_time
@@ -69,7 +69,7 @@ class Instruments:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured: the target's forwards, one step of each source that takes time, and what to think of it."""
+    """What was measured: the target's forwards, one step of each source that takes time, and the quality of both."""
 
     cost: CostTable
     step_seconds: Mapping[str, float]
@@ -95,7 +95,7 @@ class Forwards:
 
     @property
     def least(self) -> dict[int, float]:
-        """Return the least seconds by rows: what disturbs only ever adds."""
+        """Return the least seconds by rows: disturbances only add time."""
         return {rows: max(min(found), 1e-9) for rows, found in self.seconds.items()}
 
 
@@ -108,15 +108,15 @@ def calibrated(
     progress: bool = False,
     instruments: Instruments | None = None,
 ) -> Calibration:
-    """Return what is known of this model and drafter on this machine, measured now if nothing is, or nothing sure.
+    """Return the calibration of this model and drafter on this machine; measure if there is none, or a doubtful one.
 
     Processes that measure at the same time take turns, so that they do not disturb each other; the later ones find what
     the first one kept.
 
     Args:
         key: what the numbers depend on, by name.
-        again: measure whatever is known, because it has proved wrong.
-        instruments: opened before the model was loaded, so that they know how busy others are.
+        again: measure even if a calibration is kept, because it has proved wrong.
+        instruments: opened before the model was loaded, so that they saw how busy other processes are.
     """
     path, looked = path_of(key), instruments is not None
     tools = instruments or Instruments()
@@ -138,7 +138,7 @@ def calibrated(
 
 
 def known(key: Mapping[str, str]) -> Calibration | None:
-    """Return what is kept for a key, sound or not; `None` if nothing of use is."""
+    """Return the calibration kept for a key, sound or not; `None` without a usable one."""
     path = path_of(key)
     return None if path is None else _read(path, key)
 
@@ -152,7 +152,7 @@ def measure(model: Model, drafter: Drafter, tools: Instruments) -> Calibration:
     second = _attempt(model, drafter, tools)
     if not second.quality.is_doubtful:
         return second
-    # Both were disturbed, which only ever adds.
+    # Both were disturbed, which only adds time.
     both = {rows: min(_base(first, rows), _base(second, rows)) for rows in _rows(first) | _rows(second)}
     steps = {
         name: min(first.step_seconds.get(name, math.inf), second.step_seconds.get(name, math.inf))
@@ -199,7 +199,7 @@ def measure_forwards(
 def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> Forwards:
     """Time forwards by rows: small ones always, more of them and larger ones as time allows.
 
-    The rows that a calibration is judged by are had twice even beyond `limit`, up to `MUST`; two rows in any case.
+    The rows that a calibration is judged by are timed twice even beyond `limit`, up to `MUST`; two rows in any case.
     """
     tokens = np.arange(TEXT, dtype=np.int32) % model.spec.vocab
     most = min(TEXT, max(model.spec.context - ROWS[-1] - 1, 1))
@@ -224,7 +224,7 @@ def time_forwards(model: Model, tools: Instruments, *, limit: float = LIMIT) -> 
             cache.commit(sequence, range(rows), tokens[held : held + rows].tolist())
             held += rows
     if held == 1 and took > READING * limit:
-        found.seconds[1] = [took]  # so slow that having been the first hardly matters
+        found.seconds[1] = [took]  # on so slow a machine the first forward's extra cost hardly matters
     else:
         forward(1)  # the first ones of a process are slow
         found.wall, found.cpu, found.switches = 0.0, 0.0, 0
@@ -262,7 +262,7 @@ def measure_steps(drafter: Drafter, vocab: int, *, clock: Callable[[], float] = 
 
 
 def identity(path: Path) -> str:
-    """Return what tells a model from others at a glance: names and sizes of its files, a digest of some bytes."""
+    """Return a quick identity of a model: names and sizes of its files, a digest of some bytes."""
     digest = hashlib.sha256()
     for file in sorted(path.glob("*")) if path.is_dir() else [path]:
         if not file.is_file():
@@ -277,7 +277,7 @@ def identity(path: Path) -> str:
 
 
 def machine_key(threads: int, isa: str) -> dict[str, str]:
-    """Return what of this machine the numbers depend on."""
+    """Return the properties of this machine that the numbers depend on."""
     return {"cpu": cpu_model(), "threads": str(threads), "isa": isa}
 
 
@@ -299,7 +299,7 @@ def _read(path: Path, key: Mapping[str, str]) -> Calibration | None:
 
 
 def _write(path: Path, key: Mapping[str, str], found: Calibration) -> None:
-    """Keep what was found; if that cannot be, the next load measures again."""
+    """Write a calibration; if that fails, the next load measures again."""
     if len(found.cost.measured_rows) < 2:
         log.info("what was measured is not kept: one number of rows is no table")
         return
@@ -311,11 +311,11 @@ def _write(path: Path, key: Mapping[str, str], found: Calibration) -> None:
 
 @contextlib.contextmanager
 def _turn(path: Path | None) -> Iterator[bool]:
-    """Take turns with other processes that measure; yields whether another one had it first."""
+    """Take turns with other processes that measure; yields whether another process measured first."""
     if path is None:
         yield False
         return
-    # Not the folder of the file itself, whose turns are those of short writings.
+    # Not the folder of the file itself: its lock is for short writes.
     with turn(path.parent.parent, patience=0.0) as is_ours:
         if is_ours:
             yield False
@@ -326,7 +326,7 @@ def _turn(path: Path | None) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _notice(wanted: bool) -> Iterator[None]:
-    """Say on a terminal what takes so long."""
+    """Show on a terminal that a measurement is running."""
     shown = wanted and sys.stderr is not None and sys.stderr.isatty()
     if shown:
         sys.stderr.write("measuring this machine once …")

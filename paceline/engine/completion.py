@@ -37,7 +37,7 @@ class Timing:
 class Completion:
     """One reply. `is_cut`: its text ends inside a character, which shows as U+FFFD.
 
-    `error` says why one of several replies could not go on: `finish_reason` is "error", the text is what came before.
+    `error` says why one of several replies could not go on: `finish_reason` is "error", the text ends there.
     """
 
     setup: Setup
@@ -50,7 +50,7 @@ class Completion:
     sources: tuple[str, ...] = field(default=(), repr=False)
     is_cut: bool = False
     logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
-    control_reason: str = ""  # why so much was drafted, in a sentence
+    control_reason: str = ""  # why this many tokens were drafted, in a sentence
     error: PacelineError | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What a request changes about the logits, with its words turned into the tokenizer's ids."""
+"""A request's edits of the logits, its words turned into the tokenizer's ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def edits_of(params: SamplingParams, tokenizer: Tokenizer) -> Edits:
 
 
 def spellings(word: str, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return how the tokenizer writes a word at the start of a line and after a space, each once."""
+    """Return the tokenizer's ids of a word at the start of a line and after a space, each once."""
     bare = word.lstrip(" ") or word
     found: list[list[int]] = []
     for text in (bare, " " + bare, word):

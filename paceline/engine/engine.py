@@ -29,10 +29,10 @@ class Engine:
     Args:
         context: tokens that prompt and reply of one request share.
         slots: how many requests run at once.
-        cache_bytes: what keys and values of all of them may take; `None` for `slots` whole contexts.
+        cache_bytes: limit for keys and values of all of them; `None` for `slots` whole contexts.
 
     Raises:
-        UsageError: drafter or verifier want what the model's backend cannot do, or the cache has no room for a context.
+        UsageError: drafter or verifier need what the model's backend cannot do, or the cache has no room for a context.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Engine:
         self.check_text(request.prompt, most=self.context - 1)
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
-        """Refuse a text that the model cannot read, or of more than so many tokens; see `check`."""
+        """Refuse a text that the model cannot read, or that has more than `most` tokens; see `check`."""
         spec = self.parts.model.spec
         if not tokens:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
@@ -96,7 +96,7 @@ class Engine:
             )
 
     def step(self) -> list[Event]:
-        """Play one round; see `engine/step.py`. Nothing happens if no request is there."""
+        """Play one round; see `engine/step.py`. Without requests it does nothing."""
         self.parts.scheduler.admit()
         played = [] if self.is_idle else step(self.parts)
         owed = list(self.parts.owed)
@@ -114,7 +114,7 @@ class Engine:
         return self.parts.scheduler.find(request) is not None
 
     def cancel(self, request: int) -> Event | None:
-        """End a request, give back what it held, and return its last event; nothing happens if it has ended."""
+        """End a request, release its pages and drafts, and return its last event; nothing happens if it has ended."""
         sequence = self.parts.scheduler.find(request)
         if sequence is None:
             return None
@@ -122,9 +122,9 @@ class Engine:
         return Event(request, (), "", finish_reason="cancelled")
 
     def fail(self, error: BaseException) -> list[Event]:
-        """End what was running when a round failed, for it may be half played; return what is to be told.
+        """End the running requests after a failed round, which may be half played; return their last events.
 
-        Requests that wait go on, unless none was running: then they are what fails.
+        Waiting requests go on, unless none was running: then they fail.
         """
         events = list(self.parts.owed)
         self.parts.owed.clear()
@@ -137,7 +137,7 @@ class Engine:
 
     @contextlib.contextmanager
     def playing(self, parts: Parts) -> Iterator[None]:
-        """While entered, rounds are played with other parts: the same model and cache, another drafter, say."""
+        """While entered, play rounds with other parts, such as another drafter on the same model and cache."""
         before, self.parts = self.parts, parts
         try:
             yield
@@ -153,7 +153,7 @@ def suit(model: Model, drafter: Drafter, verifier: Verifier) -> None:
     """Refuse what a model's backend cannot do.
 
     Raises:
-        UsageError: the drafter taps layers, or the verifier draws trees, and the model has none.
+        UsageError: the drafter taps layers, or the verifier draws trees, and the backend supports neither.
     """
     layers = model.spec.layers if model.capabilities.taps else 0
     if wrong := [layer for layer in drafter.taps if not 0 <= layer < layers]:

@@ -1,4 +1,4 @@
-"""From names to a loaded target and drafter, with the refusals a wrong pair deserves."""
+"""From names to a loaded target and drafter; pairs that do not fit raise an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_CONTEXT = 8192
 
 
 def find_models(config: LLMConfig, *, progress: bool) -> None:
-    """Find the target and the draft models, fetching what is not here yet, so that a wrong name is told at once.
+    """Find the target and the draft models and fetch missing ones, so that a wrong name fails at once.
 
     Raises:
         PacelineError: one cannot be found.
@@ -95,7 +95,7 @@ def load_drafter(
     """Return the drafter that `config.draft` names, or a mix of those it names with commas between them.
 
     Args:
-        load: loads draft models; benchmarks give one that remembers.
+        load: loads draft models; benchmarks pass one that caches.
 
     Raises:
         ModelNotFound: no drafter and no model goes by a name.
@@ -108,7 +108,7 @@ def load_drafter(
         except PacelineError as error:
             explain(error, source)
             raise
-        # What a model reads by default is no reason to read less of a text than the target does.
+        # A draft model's default context must not make it read less of a text than the target does.
         return replace(draft, context=min(max(draft.context, target.context), draft.model.spec.context))
 
     wanted = list(drafters_of(config))
@@ -133,7 +133,7 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
 
 
 def entropy_controller(most: int) -> Controller:
-    """Return the controller by confidence that goes by the entropy of a draft's law."""
+    """Return the confidence controller that stops by the entropy of a draft's law."""
     return ConfidenceController(most, by_entropy=True)
 
 
@@ -146,13 +146,12 @@ def load_controller(
     progress: bool,
     instruments: Instruments | None = None,
 ) -> tuple[Controller, Calibration | None]:
-    """Return the controller that `config.control` names; one that wants times has this machine
-    measured first, once.
+    """Return (controller, calibration); for a controller that needs times, this machine is measured first, once.
 
-    Where there is nothing to draft with, nothing is measured. What was measured comes second.
+    Without a source that drafts nothing is measured.
 
     Args:
-        instruments: opened before the models were loaded: meanwhile they saw how busy other processes are.
+        instruments: opened before the models were loaded, so that they saw how busy other processes are.
     """
     choice, _ = CONTROLLERS.choose(config.control)
     if not choice.measures:
@@ -174,7 +173,7 @@ def load_controller(
 
 
 def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: native.Pool) -> dict[str, str]:
-    """Return what measured times depend on: both models' files, how they are packed, and this machine."""
+    """Return the key of measured times: both models' files, how they are packed, and this machine."""
     # A corpus is a file too, and another one after every reply.
     models = [name for name in parse_draft(config.draft) if not name.startswith("suffix:")]
     parts = ",".join(models).replace("+", ",").replace(":", ",").split(",")
@@ -193,7 +192,7 @@ def calibration_key(config: LLMConfig, target: Loaded, drafter: Drafter, pool: n
 
 
 def explain(error: PacelineError, source: str) -> None:
-    """Make an error of loading a draft model say so, and what name may have been meant."""
+    """Add to an error of loading a draft model that it is one, and the name that may have been meant."""
     error.args = (f"draft model `{source}`: {error}",)
     if source in DRAFTERS:
         error.hint = "this drafter is made of models, see `paceline models`"

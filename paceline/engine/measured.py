@@ -1,7 +1,7 @@
 """Small files of numbers that were measured on this machine, in one folder beside the models.
 
-A file says what it was measured for; one that is unreadable, of another version or for something else does not count.
-None is ever half there, whoever writes at the same time; where the folder cannot be written nothing is kept.
+A file holds the key it was measured for; an unreadable one, or one of another version or key, is ignored.
+Files are written atomically, also by concurrent processes; where the folder cannot be written nothing is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paceline import store
 from paceline.model.sources import models_folder
 from paceline.types import Json
 
-LARGEST = 1 << 20  # bytes; nobody writes so much
+LARGEST = 1 << 20  # bytes; a valid file is far smaller
 
 
 def path_of(key: Mapping[str, str], *, kind: str = "") -> Path | None:
@@ -30,15 +30,15 @@ def path_of(key: Mapping[str, str], *, kind: str = "") -> Path | None:
 
 
 def read(path: Path, key: Mapping[str, str], version: int) -> Json | None:
-    """Return what a file holds, `None` if there is none.
+    """Return the values in a file; `None` if there is no file.
 
     Raises:
-        ValueError: it is no such file, of another version or for another key.
+        ValueError: it is no such file, or of another version or key.
         OSError: it cannot be read.
     """
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:  # a pipe would be waited for
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:  # reading a pipe would block
             raise ValueError("it is too large, or no file")
         said = json.loads(path.read_text())
     except FileNotFoundError:
@@ -51,10 +51,10 @@ def read(path: Path, key: Mapping[str, str], version: int) -> Json | None:
 
 
 def write(path: Path, key: Mapping[str, str], version: int, values: Json) -> None:
-    """Put a file in its place as a whole.
+    """Write a file atomically.
 
     Raises:
-        OSError: that cannot be.
+        OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     store.write(path, json.dumps({"version": version, "key": dict(key), **values}).encode())

@@ -1,8 +1,8 @@
-"""What drafters and the controller learn of how often guesses are right, kept from one run to the next.
+"""Acceptance counts of drafters and the controller, kept from one run to the next.
 
-Replies are short: whoever begins each with the same belief has learnt too late. A run starts with what earlier ones
-counted, worth a few observations of each kind so that another sort of text soon has its own say, and adds its
-own to the file. No reply depends on any of it, only how fast it comes. `PACELINE_MEMORY=off` keeps and reads nothing.
+Replies are short, so estimates that start from a fixed prior converge too late. A run starts from the counts of earlier
+runs, weighted as a few observations of each kind so that a different sort of text soon overrules them, and adds its own
+to the file. Replies do not depend on it; their speed does. `PACELINE_MEMORY=off` keeps and reads nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from paceline.types import Probabilities
 
 VERSION = 1
 KIND = "-acceptance"
-KEPT = 64.0  # observations of a kind that the file holds at most: what is old goes as new ones come
-TRUSTED = 4.0  # and that a run takes them for; more helps texts like the earlier ones and holds others back
+KEPT = 64.0  # observations of a kind that the file holds at most: new ones displace old ones
+TRUSTED = 4.0  # observations that a run weighs them as; more helps similar texts and slows different ones
 SAVED_EVERY = 5.0  # seconds between two writings
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Memory:
     def of(key: Mapping[str, str], drafter: Drafter, controller: object) -> Memory:
         """Return the memory of a drafter and its controller, recalled already.
 
-        Only `optimal` has one: whoever asks for another wants every run to draft alike.
+        Only `optimal` has one: the other controllers must draft alike in every run.
         """
         if not isinstance(controller, OptimalController) or os.environ.get("PACELINE_MEMORY") == "off":
             return Memory(None, key, {})
@@ -57,7 +57,7 @@ class Memory:
         return memory
 
     def recall(self) -> None:
-        """Begin with what earlier runs counted, if anything; what is of no use is left alone."""
+        """Begin with the counts of earlier runs; an unusable record is ignored."""
         for name, counts in self._read().items():
             record = self._records.get(name)
             try:
@@ -67,7 +67,7 @@ class Memory:
                 log.debug("what was learnt of `%s` does not count: %s", name, error)
 
     def save(self, *, now: bool = True) -> None:
-        """Add what was counted since to the file; unless it is to be `now`, only every few seconds."""
+        """Add the new counts to the file; without `now`, only every few seconds."""
         if self._path is None or not (now or monotonic() - self._saved >= SAVED_EVERY):
             return
         for name, record in self._records.items():
@@ -77,7 +77,7 @@ class Memory:
         if not any(counts[1].any() for counts in self._unsaved.values()):
             return
         with turn_or_later(self._path.parent, now=now) as goes_on:
-            if not goes_on:  # a reply is waiting; next time, then
+            if not goes_on:  # the file is locked and a reply waits: saved next time
                 return
             known = self._read()  # another process may have written since
             for name, counts in self._unsaved.items():

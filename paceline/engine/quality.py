@@ -1,8 +1,8 @@
-"""How far a calibration can be trusted: what was seen while it was made, and the doubts that follow.
+"""How far a calibration can be trusted: the conditions it was made under, and the doubts that follow.
 
-Knows numbers only: seconds by rows, and what the system counted meanwhile. What disturbs a measurement adds time, so a
-disturbed calibration makes drafting look dearer or cheaper than it is, for as long as it is kept. Each doubt is one
-sign; each limit below lies between what quiet and busy machines show.
+Knows numbers only: seconds by rows, and the system's counters. Disturbances add time, so a disturbed calibration makes
+drafting look dearer or cheaper than it is, for as long as it is kept. Each doubt is one sign; each limit below lies
+between the values of quiet and busy machines.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import numpy as np
 from paceline.types import Json
 
 # Measured on two cores with SmolLM2-135M and a 1.5B: quiet / beside 1, 2 and 14 busy loops.
-SURE = (1, 2, 4, 8)  # rows of most rounds, had more than once even on a slow machine
-REPEATS = 2  # forwards of each: one alone has no spread, and where it was disturbed it would be the table
-SPREAD = 0.3  # median / least - 1: 0.02 to 0.2 / 0.01 to 3.6; load that comes and goes shows in nothing else
-SHARE = 0.8  # processor time / wall time of the threads: 0.94 to 0.99 / 0.50 to 0.005; a quota shows here alone
+SURE = (1, 2, 4, 8)  # rows of most rounds, timed more than once even on a slow machine
+REPEATS = 2  # forwards of each: a single one has no spread, and a disturbed one would become the table
+SPREAD = 0.3  # median / least - 1: 0.02 to 0.2 / 0.01 to 3.6; only this shows load that comes and goes
+SHARE = 0.8  # processor time / wall time of the threads: 0.94 to 0.99 / 0.50 to 0.005; only this shows a quota
 SERIAL = 5e-4  # seconds of a forward that one thread alone prepares, which on many cores looks like waiting
 SWITCHES = 60.0  # involuntary ones a second and thread: 12, at times 270 that cost nothing / 80 to 3600
-FEW = 20  # of them are no rate
+FEW = 20  # switches: fewer give no rate
 COST = 0.12  # of the time that they must have taken: 0.01 to 0.1 / 0.5; without, kernel work at each tick is a doubt
 FALL = 0.8  # of the seconds of fewer rows: 0.95 / 0.18 to 0.84; less than that is no rounding
-TOO_FAST = 0.7  # times the floor: the floor was read in a bad moment, and so may be the rest
+TOO_FAST = 0.7  # times the floor: the floor was measured under load, and so may be the rest
 TOO_SLOW = 8.0  # times the floor: 1.7 to 2.2 / up to 75; slow kernels and full caches take up to 5
-BUSY = 0.25  # cores of others: 0.02 / 0.8 to 2.0; a desktop's idle programs take 0.1
+BUSY = 0.25  # cores that other processes use: 0.02 / 0.8 to 2.0; a desktop's idle programs take 0.1
 BUSY_SHARE = 0.01  # of a core for each thread, which a large machine's daemons take
-MARGIN = 0.2  # cores that others must use less than then, and half as many at most; else each load would measure
+MARGIN = 0.2  # cores by which their use must have fallen, and to half at most; else each load would measure
 AGE = 600.0  # seconds after which a doubt that load does not explain is measured again; else it is kept for ever
 MOST, LONGEST = 16, 200  # doubts in a file, and characters of one
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What speaks for and against a calibration.
+    """The evidence for and against a calibration.
 
     Args:
         made: when, UTC, ISO 8601.
@@ -63,7 +63,7 @@ class Quality:
 
     @property
     def is_doubtful(self) -> bool:
-        """Something is against it: use it with caution, and measure again when the machine is quieter."""
+        """Whether there are doubts: use it with caution, and measure again when the machine is quieter."""
         return bool(self.doubts)
 
     @property
@@ -90,7 +90,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen while forwards were measured."""
+    """What was observed while forwards were measured."""
 
     seconds: Mapping[int, Sequence[float]]  # of every forward, by rows
     wall: float  # seconds of all of them
@@ -98,12 +98,12 @@ class Observed:
     switches: int
     threads: int
     neighbours: float | None
-    spare: int  # cores the threads leave to others
+    spare: int  # cores the threads leave to other processes
     floor_seconds: float
 
 
 def judge(seen: Observed, *, made: str | None = None) -> Quality:
-    """Weigh what was seen.
+    """Derive the quality from the observations.
 
     Args:
         made: now if not given.
@@ -124,7 +124,7 @@ def judge(seen: Observed, *, made: str | None = None) -> Quality:
 
 
 def worth_replacing(quality: Quality, neighbours_now: float | None) -> bool:
-    """Whether to measure again: doubtful, and others clearly use less now than then.
+    """Whether to measure again: it is doubtful, and other processes use clearly less now than then.
 
     A doubt that load does not explain is measured again once it is old and the machine is quiet.
 
@@ -196,5 +196,5 @@ def _sound(value: Any) -> Quality:
 
 
 def _is_plain(text: object) -> bool:
-    """Whether it may be shown on a terminal."""
+    """Whether a text is safe to show on a terminal."""
     return isinstance(text, str) and len(text) <= LONGEST and text.isprintable()

@@ -1,4 +1,4 @@
-"""Measure this machine anew for what a configuration loads, and tell what is kept for it."""
+"""Measure this machine anew for a configuration, and describe the calibration that is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.types import Json
 
 
 def recalibrate(config: LLMConfig, *, progress: bool = False) -> Json:
-    """Measure whatever is kept, keep what was measured, and return it; what `paceline calibrate --json` prints.
+    """Measure, keep and return a calibration, in place of any other; what `paceline calibrate --json` prints.
 
     Where nothing drafts, nothing is loaded or measured.
 
@@ -38,6 +38,6 @@ def described(found: Calibration | None) -> Json:
     if found is None:
         return {"forward_seconds": {}, "v": {}, "step_seconds": {}, "quality": None, "is_doubtful": None}
     said = found.to_json()
-    plain = float(found.cost.base[0])  # of one row: no table is without
+    plain = float(found.cost.base[0])  # of one row, which every table has
     v = {rows: took / plain for rows, took in said["forward_seconds"].items()}
     return {**said, "v": v, "is_doubtful": found.quality.is_doubtful}

@@ -1,7 +1,7 @@
-"""Who takes part in the next round, and with how many rows. First come, first served.
+"""Chooses the sequences of the next round and their rows. First come, first served.
 
-Pages of the cache are a pool that all sequences share, and rows of a round are shared too: what decodes goes on while
-prompts are read beside it. Knows sequences and whose pages are whose, nothing of drafts or models.
+Pages of the cache are a pool that all sequences share, and rows of a round are shared too: decoding goes on while
+prompts are read beside it. Knows sequences and the pages each of them holds, nothing of drafts or models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paceline.model.flatten import CHUNK, SLACK
 from paceline.types import Load
 
 ROWS = CHUNK  # tokens of all texts that one round reads; guesses come on top, at their own price
-READING = 4  # one row of so many is kept for prompts, whatever decodes beside them
+READING = 4  # one row of so many is kept for prompts, however many sequences decode
 
 
 class Scheduler:
@@ -24,7 +24,7 @@ class Scheduler:
     def __init__(self, cache: PagedCache, slots: int) -> None:
         self.slots = slots
         self._cache = cache
-        self._waiting: deque[Sequence] = deque()  # in the order of arrival; who was preempted is first again
+        self._waiting: deque[Sequence] = deque()  # in the order of arrival; a preempted sequence is first again
         self._running: list[Sequence] = []  # in the order of arrival
         self._turns = 0
 
@@ -41,9 +41,9 @@ class Scheduler:
         return admitted
 
     def choose(self, free_pages: int, row_budget: int) -> list[tuple[Sequence, int]]:
-        """Return who plays the next round, in order of arrival, and how many tokens of its text each may read in it.
+        """Return the sequences of the next round, in order of arrival, each with the tokens of its text it may read.
 
-        A sequence that has only its last token to read takes one row, and what is guessed for it comes on top; longer
+        A sequence that has only its last token to read takes one row, and its guesses come on top; longer
         texts share what is left. Where pages run out the youngest gives its own back and waits, to be read again
         later, or pauses if it is the one that lacks them; so the oldest always goes on.
 
@@ -79,12 +79,12 @@ class Scheduler:
 
     @property
     def running(self) -> list[Sequence]:
-        """Those that hold pages, in order of arrival."""
+        """The sequences that hold pages, in order of arrival."""
         return list(self._running)
 
     @property
     def sequences(self) -> list[Sequence]:
-        """All that have not ended, in order of arrival."""
+        """All sequences that have not ended, in order of arrival."""
         return [*self._running, *self._waiting]
 
     def load(self) -> Load:
@@ -95,7 +95,7 @@ class Scheduler:
         return not self._running and not self._waiting
 
     def check(self) -> None:
-        """Recount who holds pages; raise `AssertionError` with what disagrees."""
+        """Recount the pages that each sequence holds; raise `AssertionError` with what disagrees."""
         assert len(self._running) <= self.slots, (len(self._running), self.slots)
         assert all(one.cache != WAITING for one in self._running), [one.id for one in self._running]
         assert all(one.cache == WAITING for one in self._waiting), [one.id for one in self._waiting]
@@ -126,13 +126,13 @@ class Scheduler:
     # ---- pages
 
     def _needed(self, sequence: Sequence, rows: int) -> int:
-        """Return how many more pages a round may take for a sequence; one that still reads is not drafted for."""
+        """Return how many more pages a round may take for a sequence; a sequence that still reads gets no guesses."""
         filled = self._cache.length(sequence.cache)
         tree = MOST_NODES if len(sequence) - filled == 1 else 0
         return max(pages_of(filled + rows + tree) - self._cache.pages(sequence.cache), 0)
 
     def _opens(self, sequence: Sequence) -> bool:
-        """Give a sequence the pages known of its text, if all running texts and its own find room for their rest."""
+        """Give a sequence the cached pages of its text if the rest of it, and of all running texts, finds room."""
         sequence.cache = self._cache.open(sequence.tokens.tolist())
         if sum(map(self._lacking, (*self._running, sequence))) <= self._cache.free_pages:
             return True
@@ -143,7 +143,7 @@ class Scheduler:
         return max(pages_of(len(sequence) + SLACK) - self._cache.pages(sequence.cache), 0)
 
     def _preempt(self) -> int:
-        """Let the youngest wait again, first in the line; return how many pages that frees."""
+        """Move the youngest to the front of the waiting line; return how many pages that frees."""
         before, youngest = self._cache.free_pages, self._running.pop()
         self._close(youngest)
         self._waiting.appendleft(youngest)

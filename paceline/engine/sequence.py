@@ -17,7 +17,7 @@ WAITING = -1  # the cache handle of a sequence that holds nothing yet
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller asks: token ids in, how to draw the reply, and what it expects the reply to be."""
+    """A caller's request: token ids, how to draw the reply, and the reply that is expected, if any."""
 
     id: int
     prompt: Seq[int]
@@ -41,7 +41,7 @@ class Sequence:
         self.is_cut = False  # the text ends inside a character, shown as U+FFFD
         self._tokens = np.empty(self.limit, np.int32)
         self._tokens[: self.prompt_length] = request.prompt
-        self._shown = np.frombuffer(self._tokens.data.toreadonly(), np.int32)  # for good, unlike a flag
+        self._shown = np.frombuffer(self._tokens.data.toreadonly(), np.int32)  # read-only for good, unlike a flag
         self._length = self.prompt_length
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
@@ -54,7 +54,7 @@ class Sequence:
 
     @property
     def tokens(self) -> Ints:
-        """int32 [n], a view nobody can write to: prompt and output, the last committed token included."""
+        """int32 [n], a read-only view: prompt and output, the last committed token included."""
         return self._shown[: self._length]
 
     @property
@@ -72,8 +72,8 @@ class Sequence:
     def append(self, tokens: Seq[int]) -> tuple[int, str]:
         """Commit tokens one by one until the sequence ends; return how many were kept and the text they release.
 
-        A token that fails is not committed. Behind others it is left to the next round, which comes to it first as
-        plain decoding does; the error is raised where nothing is before it.
+        A token that fails is not committed. Behind others it is left to the next round, where it comes first as in
+        plain decoding; only there the error is raised.
         """
         text = ""
         for count, token in enumerate(tokens, 1):

@@ -29,7 +29,7 @@ from paceline.verify.base import Verifier
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a round is played with. `owed`: events of a round that was broken off, to be told with the next.
+    """What a round is played with. `owed`: events of an interrupted round, to be returned with the next.
 
     `clock` tells seconds; a replay has one of its own.
     """
@@ -45,7 +45,7 @@ class Parts:
 
 
 def step(parts: Parts) -> list[Event]:
-    """Play one round with the sequences whose turn it is and return what became known, one event per sequence."""
+    """Play one round with the scheduler's choice of sequences and return its events, one per sequence."""
     started = parts.clock()
     turns = parts.scheduler.choose(parts.cache.free_pages, ROWS)
     chosen = [sequence for sequence, _ in turns]
@@ -85,7 +85,7 @@ def step(parts: Parts) -> list[Event]:
 
 
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
-    """Cut a budget to what may still be committed; no drafter reads or guesses before a reply's first token is out."""
+    """Cut a budget to what may still be committed; while a text is read it is empty."""
     if len(sequence) - cache.length(sequence.cache) > 1:
         return replace(budget, nodes=0, depth=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
@@ -94,7 +94,7 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -
 
 
 def settle_all(parts: Parts, shares: list[Part], out: Forward) -> list[tuple[Event, Verdict | None]]:
-    """Settle every sequence; one that fails ends alone. If that is broken off, what was settled is told later."""
+    """Settle every sequence; one that fails ends alone. After an interrupt the settled ones become `owed`."""
     settled: list[tuple[Event, Verdict | None]] = []
     try:
         for share in shares:
@@ -109,7 +109,7 @@ def settle_all(parts: Parts, shares: list[Part], out: Forward) -> list[tuple[Eve
 
 
 def settle_alone(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | None]:
-    """Settle one sequence; whatever its tokenizer, processors, stops or verifier raise ends it and no other."""
+    """Settle one sequence; an error of its tokenizer, processors, stops or verifier ends only this sequence."""
     try:
         return settle(parts, share, out)
     except Exception as error:
@@ -136,7 +136,7 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
     if sequence.params.logprobs is not None:
         after = (0, *verdict.nodes)[:kept]
         logprobs = logprobs_of(said, after, tokens, sequence.params.logprobs)
-    verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # what a stop cut off was not accepted
+    verdict = Verdict(verdict.nodes[:kept], verdict.bonus)  # tokens behind a stop were not accepted
     taps = {layer: states[share.flat] for layer, states in out.taps.items()}
     verified = Verified(share.draft.tree, verdict.nodes, np.array(tokens, np.int32), said, taps)
     parts.drafter.observe(view, share.draft, verified)
@@ -148,7 +148,7 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
 
 
 def part_of(logits: Floats, rows: slice) -> Floats:
-    """Return rows of logits with what is known of them."""
+    """Return rows of logits with their extras."""
     return logits.part(rows) if isinstance(logits, Logits) else logits[rows]
 
 

@@ -1,4 +1,4 @@
-"""What has been said of one request so far, and the completion that makes."""
+"""The events of one request so far, and the completion they make."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Transcript:
         self.is_cut = False
         self.logprobs = list[Logprobs]()
         self.tally = Tally()
-        self._lock = threading.RLock()  # a completion may be asked for by another thread
+        self._lock = threading.RLock()  # another thread may ask for a completion
         self.started = perf_counter()
         self.first: float | None = None
         self.last = self.started
 
     def add(self, event: Event, seconds: float) -> None:
-        """Enter an event that became known at `seconds`; the first token's round counts as prefill."""
+        """Add an event of the time `seconds`; the first token's round counts as prefill."""
         with self._lock:
             self.text += event.text
             self.tokens += event.tokens
@@ -46,12 +46,12 @@ class Transcript:
                 self.first = self.last
 
     def cancel(self) -> None:
-        """Say that no more is read."""
+        """Mark the request as cancelled."""
         with self._lock:
             self.finish_reason = "cancelled"
 
     def completion(self, setup: Setup, load_seconds: float, control_reason: str) -> Completion:
-        """Return the reply as far as it has come, which nothing that follows changes."""
+        """Return the reply so far, as a snapshot."""
         with self._lock:
             first = self.last if self.first is None else self.first
             tally = deepcopy(self.tally)

@@ -1,6 +1,6 @@
-"""Keep what is known of this machine's seconds right while an LLM runs: between requests, and between rounds.
+"""Keep the cost table of this machine right while an LLM runs: between requests, and between rounds.
 
-Knows when to measure; how is for `calibrate`, and what to make of it for the controller.
+Decides when to measure; `calibrate` measures, and the controller uses the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rehearsal:
         self._tokens = np.arange(most, dtype=np.int32) % model.spec.vocab
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds of one forward of so many rows."""
+        """Return the seconds of one forward of `rows` rows."""
         batch = flatten(self._cache, [self._sequence], [TokenTree.chain(self._tokens[:rows])], [rows])
         started = self._clock()
         self._model.forward(batch, self._cache)
@@ -39,11 +39,11 @@ class Rehearsal:
 
 
 class Upkeep:
-    """Measures again what has proved wrong or was doubtful.
+    """Measures again where a table has proved wrong or was doubtful.
 
     Args:
         key: see `calibrated`.
-        found: what the controller began with; `None` if nothing was measured.
+        found: the calibration the controller began with; `None` if nothing was measured.
         neighbours: cores that other processes use.
     """
 
@@ -62,7 +62,7 @@ class Upkeep:
         self._rehearsal: Rehearsal | None = None
 
     def between_requests(self, controller: Controller) -> None:
-        """Calibrate anew if rounds have long taken another time, or a doubtful table's machine is quieter now.
+        """Calibrate anew if rounds have long disagreed with the table, or it is doubtful and the machine is quieter.
 
         No round may be under way; requests may wait meanwhile.
         """
@@ -75,7 +75,7 @@ class Upkeep:
             self._quality = found.quality
 
     def before_round(self, controller: Controller) -> None:
-        """Time the forward that the controller asks for, if any: rounds have contradicted what was measured."""
+        """Time the forward that the controller asks for, if any, after rounds have contradicted the table."""
         if not isinstance(controller, OptimalController):
             return
         rows, most = controller.wanted_rows(), min(controller.cost.most_rows, self._model.spec.context)

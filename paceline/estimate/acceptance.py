@@ -1,6 +1,6 @@
 """How often guesses of one kind were right, recent rounds counting most.
 
-A bucket is whatever tells good guesses from bad ones before they are checked: a match length, a confidence, a rank, a
+A bucket groups guesses by what is known of them before they are checked: a match length, a confidence, a rank, a
 depth. Rates are conditional: a guess counts only once its parent was accepted (depth-wise acceptance:
 Leviathan et al. 2211.17192; discounting: 2406.14066).
 """
@@ -15,21 +15,21 @@ import numpy as np
 
 from paceline.types import Probabilities
 
-TILTED = 2.0  # guesses right, and as many wrong, that a text is taken to have begun with
-TILT_DECAY = 0.97  # of a guess's weight for its text with each that follows it
+TILTED = 2.0  # prior of a text: guesses right, and as many wrong
+TILT_DECAY = 0.97  # of a guess's weight in its text with each later guess
 
 
 class Record(Protocol):
     """Counts that are worth keeping from one run to the next. Both are float64 [2, n]: right, and put to the test."""
 
     def gained(self) -> Probabilities:
-        """Return what was counted since this was last asked."""
+        """Return the counts since the last call."""
 
     def recall(self, counts: Probabilities, most: float) -> None:
-        """Begin with what earlier runs counted, worth at most so many observations each.
+        """Begin with the counts of earlier runs, each scaled down to `most` observations.
 
         Raises:
-            ValueError: these counts are of something else.
+            ValueError: the counts have another shape, or are none.
         """
 
 
@@ -58,7 +58,7 @@ class Acceptance:
 
         Args:
             hope: how many standard errors to add, so that a few wrong guesses do not silence a good source.
-            prior: takes the place of what was believed at first.
+            prior: replaces the prior rates of the buckets.
         """
         weight, believed = self._weight, self._prior if prior is None else prior
         each = zip(self._kept, self._tested, believed, strict=True)
@@ -75,12 +75,12 @@ class Acceptance:
         self._new[1][bucket] += 1
 
     def fade(self, factor: float) -> None:
-        """Let all that was seen count for less: what is not tested any more is believed as before some day."""
+        """Scale down all counts: a bucket that is no longer tested returns to its prior."""
         self._tested = [factor * tested for tested in self._tested]
         self._kept = [factor * kept for kept in self._kept]
 
     def bound(self, most: float) -> None:
-        """Let nothing that was seen count for more than so many observations; the rates stay."""
+        """Scale each bucket's counts down to `most` observations; the rates stay."""
         self._kept, self._tested = bounded(np.stack([self._kept, self._tested]), most)
 
     def gained(self) -> Probabilities:
@@ -99,10 +99,10 @@ class Acceptance:
 
 
 class Tilt:
-    """How much more often guesses are right in one text than guesses of their kinds usually are, as a ratio of odds.
+    """One text's acceptance against the usual acceptance of the same kinds of guesses, as a ratio of odds.
 
-    A kind was tried in many texts and needs many guesses to change its mind; that a text is copied, or is not, all of
-    them together tell within a few.
+    The rate of a kind rests on many texts and moves slowly. The guesses of one text, all kinds together, show within a
+    few whether it is copied.
     """
 
     def __init__(self) -> None:

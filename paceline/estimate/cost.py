@@ -1,10 +1,10 @@
-"""What a forward of the target with M rows takes on this machine: measured once, corrected by what rounds take.
+"""Seconds of a forward of the target with M rows on this machine: measured once, corrected by rounds.
 
-Knows rows and seconds only. A measurement is a guess that counts as one observation: two rounds overrule it, whatever
-it said. Rows that no round had follow the nearest that one had, within what forwards can do: more rows take no less
-time, and twice the rows not much more than twice of it. Between the points seconds are interpolated, beyond them
-extended. What disturbs a measurement only adds to it, and a point that looks dear is not tried: one a little above the
-line between its neighbours is taken to be on it until it is seen.
+Knows rows and seconds only. A measurement counts as one observation, so two rounds overrule it. A point that no round
+had is corrected like the nearest point that one had, within bounds: more rows take no less time, and twice the rows not
+much more than twice the time. Between the points seconds are interpolated, beyond them extended. Disturbances only add
+time, and a dear point is never tried: a point a little above the line between its neighbours counts as on it until a
+round has it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 from paceline.estimate.numbers import lower_median
 from paceline.types import Json, Probabilities
 
-# Rows told apart, measured or not.
+# Points of the table, in rows, measured or not.
 GRID = tuple[int, ...]((*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256))
-SLOPE = 0.1  # of a forward of one row, for each row more, where one row count alone is known: a processor's usual
+SLOPE = 0.1  # of a forward of one row, for each row more, where one row count alone is known: usual for a processor
 SLACK = 1.5  # times proportional that more rows may take: some libraries' first extra row is dearer than the first
 WINDOW = 9  # observations that a point is the median of
 PRIOR = 3  # observations of a point from which on its measurement no longer counts
-DISTURBED = 1.3  # times what its neighbours say: more than that is no disturbance but a step
-RECENT = 4  # observations for which a point speaks for itself; later it follows its nearest neighbour
-STALE = 512  # observations after which half of what it says of its own is forgotten
-SOON = 32  # and all of it, where it was seen so seldom that stalls of the machine may be all there was
-AGREED = math.log(1.5)  # two points off by factors no more different than that confirm the measurement
-WRONG = math.log(2)  # two points that are off by so different factors: what lies between them is not known
-DRIFT = math.log(1.3)  # from here on reality is another one
-PATIENCE = 128  # observations in a row that must say so
+DISTURBED = 1.3  # times the line between its neighbours: a larger excess is a step of the kernels, not a disturbance
+RECENT = 4  # observations for which a point keeps its own correction; later it follows its nearest neighbour
+STALE = 512  # observations after which half of its own correction is forgotten
+SOON = 32  # the same for a point seen at most PRIOR times, perhaps only in stalls: it forgets all
+AGREED = math.log(1.5)  # corrections of two points within this factor confirm the measurement
+WRONG = math.log(2)  # corrections of two points beyond this factor leave the points between them unknown
+DRIFT = math.log(1.3)  # a correction beyond this counts as drift
+PATIENCE = 128  # observations in a row that must show drift
 
 
 class CostTable:
@@ -54,14 +54,14 @@ class CostTable:
         straight = hull(self.rows, self.base)
         self._knots = self.rows.tolist()
         is_dear = (self.base > 1.000001 * straight) & (self.base < DISTURBED * straight)
-        self._shifts = [0.0] * len(self._knots)  # of points that were seen: log(now / measured)
-        self._hopes = np.log(np.where(is_dear, straight / self.base, 1.0)).tolist()  # and of those that were not
+        self._shifts = [0.0] * len(self._knots)  # of points that rounds had: log(now / measured)
+        self._hopes = np.log(np.where(is_dear, straight / self.base, 1.0)).tolist()  # of others: log(line / measured)
         self._seen = [deque[float](maxlen=WINDOW) for _ in self._knots]  # log(observed / measured)
         self._when = [-RECENT - 1] * len(self._knots)
         self._count = self._off = 0
         self._base: list[float] = self.base.tolist()
         self._now: list[float] | None = None
-        self._said = self._base  # what it would be if forwards could take any time
+        self._said = self._base  # the corrected points before `_bound`
 
     def seconds(self, rows: Sequence[int] | np.ndarray) -> Probabilities:
         """Return float64 [n]: what forwards with so many rows take now; 0 for none."""
@@ -77,16 +77,16 @@ class CostTable:
         return _between(rows, self._knots, self._current())
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Correct the nearest point by what a forward really took; what cannot be is ignored."""
+        """Correct the nearest point by a forward's real seconds; impossible values are ignored."""
         if not (math.isfinite(seconds) and seconds > 0) or not 0 < rows <= 2 * self._knots[-1]:
             return
         knot = self._nearest(rows)
-        # As measured, not as corrected: a correction must not feed on itself. Nor more than in proportion to the rows.
+        # Scaled by the measured curve, lest a correction feed on itself; at most in proportion to the rows.
         at, scale = self._knots[knot], self._base[knot] / self._measured(rows)
         scale = min(max(scale, min(1.0, at / rows)), max(1.0, at / rows))
         shift = math.log(seconds * scale / self._base[knot])
         seen, before = self._seen[knot], self._shifts[knot]
-        # An unseen point is taken for what forwards can do, if that is nearer than what was measured.
+        # The prior of an unseen point is its bounded value, not the measured one.
         prior = before if seen else math.log(self._current()[knot] / self.base[knot])
         seen.append(shift)
         self._count += 1
@@ -104,10 +104,10 @@ class CostTable:
         return GRID[-1]
 
     def reach(self, seconds: float) -> int:
-        """Return how many rows a forward may have that takes no longer than so many seconds.
+        """Return how many rows a forward may have that takes at most `seconds`.
 
-        What rounds had counts as it was seen. Up to twice as many rows count as measured where all that was seen agrees
-        with that; else, and beyond, as no cheaper by the row than those seen, whatever was measured.
+        Points that rounds had count at their corrected seconds. Up to twice their rows the measurement counts, if all
+        corrections agree with it. Elsewhere a row costs at least as much as the cheapest row seen.
         """
         now, most, worst = self._current(), math.inf, list[float]()
         for value, seen in zip(reversed(now), reversed(self._seen), strict=True):
@@ -126,10 +126,10 @@ class CostTable:
 
     @property
     def unknown(self) -> list[int]:
-        """Return rows of which hardly anything is known: none was seen twice, and what was contradicts the measurement.
+        """Return the rows worth timing: seen at most once, and contradicted by the points that were.
 
-        Either it is off by factors that differ, or it makes of others what forwards cannot take. Rows seen once come
-        first, then the most, which say most of those below as well.
+        A contradiction is a pair of corrections that differ too much, or a corrected point far out of bounds. Rows
+        seen once come first, then the largest, which bound those below.
         """
         now = self._current()
         sure = [shift for shift, seen in zip(self._shifts, self._seen, strict=True) if len(seen) >= PRIOR - 1]
@@ -144,7 +144,7 @@ class CostTable:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether reality has been more than 30 % off what was measured for long: measure again."""
+        """Whether rounds have long been more than 30 % off the measurement: measure again."""
         return self._off >= PATIENCE
 
     def to_json(self) -> Json:
@@ -156,7 +156,7 @@ class CostTable:
         """Read a table.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is no table.
         """
         try:
             if not isinstance(value, dict):
@@ -180,7 +180,7 @@ class CostTable:
         return self._now
 
     def _follow(self, knot: int, moved: float) -> None:
-        """Move the points not seen of late along with the nearest one that was: most likely the machine has changed."""
+        """Move points not seen of late along with the nearest one that was: most likely the machine has changed."""
         recent = self._recent()
         for i in _nearest(knot, recent, len(self._knots)):
             if i != knot and self._seen[i]:
@@ -189,7 +189,7 @@ class CostTable:
                     self._seen[i][place] = value + moved
 
     def _expire(self, knot: int) -> None:
-        """Draw a point not seen for long towards its nearest neighbour, so that bad luck there is not for ever."""
+        """Draw a point not seen for long towards its nearest neighbour, so that a stall there is forgotten."""
         age, seen = self._count - self._when[knot], self._seen[knot]
         if seen and age > (STALE if len(seen) > PRIOR else SOON):
             if len(seen) > PRIOR:
@@ -217,7 +217,7 @@ class CostTable:
 
 
 def _nearest(one: int, others: Sequence[int], count: int) -> range:
-    """Return which of so many places are nearer to one of some than to the others, which are in order."""
+    """Return the places, of `count`, that are nearer to `one` than to the rest of `others`, which ascend."""
     at = others.index(one)
     first = (others[at - 1] + one) // 2 + 1 if at else 0
     last = (one + others[at + 1]) // 2 if at + 1 < len(others) else count - 1
@@ -232,7 +232,7 @@ def _between(rows: int, knots: Sequence[int], values: Sequence[float]) -> float:
 
 
 def _bound(now: list[float], knots: Sequence[int], seen: Sequence[Sequence[float]]) -> None:
-    """Keep points that no round had between those that one had: as long as fewer rows, not dearer by the row."""
+    """Bound the unseen points by the seen ones: no less than fewer rows take, no dearer by the row."""
     least, each = 0.0, math.inf
     for i, rows in enumerate(knots):
         if seen[i]:

@@ -12,7 +12,7 @@ def median(values: Iterable[float], *, empty: float = 0.0) -> float:
 
 
 def lower_median(values: Iterable[float]) -> float:
-    """Return the middle value, the lower one of two: what disturbs a measurement only ever adds.
+    """Return the middle value, the lower one of two: disturbances only add time.
 
     Raises:
         IndexError: there are none.

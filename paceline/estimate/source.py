@@ -1,4 +1,4 @@
-"""What is known of one source of guesses: how often it is right, by depth and by sequence, and what a step takes."""
+"""Estimates of one source of guesses: its acceptance by depth and by sequence, and the seconds of a step."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from paceline.estimate.acceptance import Acceptance, bounded
 from paceline.estimate.numbers import lower_median
 from paceline.types import Probabilities, Spent
 
-PRIOR, WEIGHT = 0.7, 2.0  # right so often, as if tested so often, before anything was; a sequence like its source
-DECAY, OWN_DECAY = 0.98, 0.97  # of a guess's weight with each that follows it, of the source and of the sequence
-FADE = 0.997  # of all weights with each round: a depth or a sequence given up is taken for like the others again
-DOUBTED = 6.0  # guesses that the past of a source is worth once it is given up
+PRIOR, WEIGHT = 0.7, 2.0  # prior rate, and the guesses it is worth; a sequence's prior is its source's rate
+DECAY, OWN_DECAY = 0.98, 0.97  # of a guess's weight with each later one, in the source and in the sequence
+FADE = 0.997  # of all weights with each round: an unused depth or sequence returns to the common rate
+DOUBTED = 6.0  # guesses that a source's past is worth once its gate closes
 SHRINK = 3.0  # guesses that the source's own rate is worth at each depth
-QUIET = 24  # rounds that it was asked in without a guess, after which it is hardly waited for
+QUIET = 24  # rounds asked in without a guess, after which a source is asked rarely
 WINDOW = 9  # rounds that a step's seconds are the median of; what was calibrated counts as one of them
-EXPECTED = 0.4  # of a token that each of a reply gains by a source that costs time, before it has run
-GAINED = 32  # rounds that its gain is the mean of
-CERTAIN = 0.01  # a rate that is moved is never nearer than this to 0 or 1
+EXPECTED = 0.4  # tokens that a costly source gains per token of a reply, before it has run
+GAINED = 32  # rounds in the mean of its gain
+CERTAIN = 0.01  # a rate that is moved stays this far from 0 and 1
 
 
 class Source:
     """One source.
 
     Args:
-        depth: the deepest guess that is told apart.
-        step_seconds: of one step, as calibrated; `None` while nothing says that it takes time.
-        weighs: it stops by itself where a guess does not pay.
+        depth: the deepest guess that is counted by itself.
+        step_seconds: of one step, as calibrated; `None` for a source not known to take time.
+        weighs: whether the source itself stops where a guess does not pay.
     """
 
     def __init__(self, name: str, depth: int, *, step_seconds: float | None = None, weighs: bool = False) -> None:
@@ -39,18 +39,18 @@ class Source:
         self._depth, self._at = depth, Acceptance(np.full(depth, PRIOR), weight=SHRINK, decay=DECAY)
         self._own: dict[int, tuple[float, float]] = {}  # right and tested, by sequence
         self._steps = deque[float]([step_seconds] if step_seconds else [], maxlen=WINDOW)
-        self._is_warm = bool(self._steps)  # a first round that nothing was known of reads the whole text as well
+        self._is_warm = bool(self._steps)  # an uncalibrated first round reads the whole text as well
         self.step_seconds = step_seconds or 0.0
-        self.has_run = not step_seconds  # its seconds were seen, not just calibrated
-        self.recalled = 0.0  # guesses that earlier runs are worth
+        self.has_run = not step_seconds  # rounds have shown its seconds, not just a calibration
+        self.recalled = 0.0  # guesses that the counts of earlier runs are worth
         self.tried = 0
-        self.unheard = 0  # rounds since a guess of it was put to the test
-        self.silent = 0  # rounds of these in which it was asked
-        self.gain = EXPECTED  # tokens beyond their price that each of a reply's brought of late
+        self.unheard = 0  # rounds since a guess of it was tested
+        self.silent = 0  # those of them in which it was asked
+        self.gain = EXPECTED  # recent surplus: tokens beyond their price, per token of a reply
 
     @property
     def rate(self) -> float:
-        """How often it is right, all depths together."""
+        """The source's acceptance, all depths together."""
         return self._right / self._tested
 
     @property
@@ -59,11 +59,11 @@ class Source:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it has had no guess for long."""
+        """Whether the source was asked for long without a guess."""
         return self.silent >= QUIET
 
     def keep(self, sequences: Sequence[int]) -> None:
-        """Forget all sequences but these; what was lost with other texts says half of what a new one will bring."""
+        """Forget all sequences but these; for a new one the gain moves halfway back to its prior."""
         if any(sequence not in self._own for sequence in sequences):
             self.gain = (self.gain + EXPECTED) / 2
         self._own = {sequence: self._own.get(sequence, (0.0, 0.0)) for sequence in sequences}
@@ -71,7 +71,7 @@ class Source:
     def survivals(self, sequences: Sequence[int]) -> Probabilities:
         """Return float64 [B, depth]: how likely a chain of each sequence is still right at each depth.
 
-        The rates by depth, their odds all moved as far as those of the sequence's own rate are.
+        The rates by depth, their odds scaled by the odds of the sequence's own rate over those of the source's.
         """
         rates = self._at.rates(prior=[self.rate] * self._depth)
         if len(sequences) == 1:
@@ -84,7 +84,7 @@ class Source:
         return np.cumprod(1 / (1 + np.exp(-odds)), axis=1, dtype=np.float64)
 
     def observe(self, sequence: int, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
-        """Count a round's guesses by depth; of one that was cut, only those kept."""
+        """Count a round's guesses by depth; of a censored round, only the accepted ones."""
         self._at.fade(FADE)
         self.silent = 0
         right, seen = self._counts(sequence)
@@ -99,17 +99,17 @@ class Source:
         self._own[sequence] = right, seen
 
     def earned(self, net: float, tokens: float) -> None:
-        """Enter what a round of so many tokens brought beyond its price."""
+        """Add a round's surplus of tokens, `net`, to the gain per token."""
         self.gain += (net / tokens - self.gain) / GAINED
 
     def doubt(self) -> None:
-        """Let what was seen so far count for little, so that a few right guesses bring the source back."""
+        """Scale the counts down to DOUBTED guesses, so that a few right guesses bring the source back."""
         if self._tested > DOUBTED:
             self._right, self._tested = self._right * DOUBTED / self._tested, DOUBTED
             self._at.bound(1.0)
 
     def pass_round(self, spent: Spent | None) -> None:
-        """Let a round pass, and learn what a step takes; `None` if it did not run."""
+        """Age the counts by a round, and learn the seconds of a step; `None` if the source did not run."""
         self.unheard += 1
         self._own = {sequence: (FADE * right, FADE * tested) for sequence, (right, tested) in self._own.items()}
         if spent is None or spent.read or spent.steps < 1 or not (math.isfinite(spent.seconds) and spent.seconds > 0):
@@ -127,7 +127,7 @@ class Source:
         return self._at.gained()
 
     def recall(self, counts: Probabilities, most: float) -> None:
-        """See `Record`; all depths together are worth no more than one at most, for a new text to overrule."""
+        """See `Record`; all depths together are worth at most `most` guesses, so that a new text overrules them."""
         self._at.recall(counts, most)
         right, tested = bounded(counts.sum(axis=1)[:, None], most)[:, 0].tolist()
         self._right, self._tested, self.recalled = self._right + right, self._tested + tested, tested

@@ -1,9 +1,9 @@
-"""The arithmetic of draft length: what a round brings, what it takes, where to stop.
+"""The arithmetic of draft length: the tokens of a round, its seconds, and where to stop.
 
-E(g) = 1 + sum of survivals is what g guesses bring, T(g) what they take. The best long-run rate R is max E / T, and
-with R known a guess pays if it adds more than R times its seconds (renewal reward; Dinkelbach 1967). Sequences of one
-batch share the forward but not their luck: its rows go to the likeliest guesses, whosesoever they are (SmartSpec
-2406.14066). All of it is settled by what is past, before anything is drawn.
+E(g) = 1 + sum of survivals is the tokens of a round with g guesses, T(g) its seconds. The best long-run rate R is max
+E / T, and with R known a guess pays if it adds more than R times its seconds (renewal reward; Dinkelbach 1967).
+Sequences of one batch share the forward: its rows go to the likeliest guesses of all sequences (SmartSpec 2406.14066).
+Lengths depend on earlier rounds only and are settled before anything is drawn.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from paceline.types import Probabilities
 
-LOOKED_AT = 1024  # guesses of a round at most, the likeliest
+LOOKED_AT = 1024  # the likeliest guesses of a round, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
     """What rounds of B sequences take, in seconds.
 
-    `forward` float64 [B * most + 1]: the target's forward with so many guesses, all sequences together; `overhead` what
-    every round takes besides, `extra` what a round that drafts takes on top, whatever it drafts.
+    `forward` float64 [B * most + 1]: the target's forward by guesses, all sequences together; `overhead`: what every
+    round takes besides; `extra`: what any round that drafts takes on top.
     """
 
     sequences: int
@@ -53,11 +53,11 @@ class Clock:
 
 
 def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: float = 1.0) -> float:
-    """Return the most tokens per second that any way to share out guesses brings, none at all included.
+    """Return the most tokens per second that any allocation of guesses brings, none at all included.
 
     Args:
         survival: float64 [most], or [B, most] if sequences differ.
-        share: of rounds in which there is anything to guess; the others are plain.
+        share: of rounds in which the source has a guess; the others are plain.
     """
     _, _, brought, added = _ways(_each(survival, clock), step, clock)
     found = (clock.sequences + share * brought) / (clock.plain + share * added)
@@ -67,11 +67,11 @@ def best_rate(survival: Probabilities, step: float, clock: Clock, *, share: floa
 def admit(
     survival: Probabilities, step: float, clock: Clock, rate: float, *, deepest: int | None = None
 ) -> tuple[list[int], float]:
-    """Return how many guesses each sequence should have, and what all of them gain beyond what their time is worth.
+    """Return how many guesses each sequence should have, and their gain: tokens less `rate` times their seconds.
 
     Args:
         survival: float64 [most], or [B, most] if sequences differ; never rising with depth.
-        deepest: the most that any may have.
+        deepest: the most that one sequence may have.
     """
     each = _each(survival, clock)[:, :deepest]
     if each.shape[1] == 0:
@@ -93,15 +93,13 @@ def _each(survival: Probabilities, clock: Clock) -> Probabilities:
 def _ways(
     each: Probabilities, step: float, clock: Clock
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Probabilities, Probabilities]:
-    """Return int [n] the guesses, likeliest first; int [limits]; and what each way to admit them brings and takes.
+    """Return the allocations of guesses: order int [n], limits int [L], tokens and seconds, both float64 [L, n].
 
-    A way is a depth that no sequence exceeds and how much of the order is looked at: what it admits is then the best
-    there is for its rows and steps. Both float64 [limits, n]; all of them are weighed, not up to the first that is
-    worse, for forwards take steps. The guesses of one sequence are in order of depth, so that no limit adds to how many
-    there are.
+    Allocation (l, i) holds the i + 1 likeliest guesses that are within depth limits[l], the best set for its rows and
+    steps. All allocations are computed, not up to the first worse one, because the seconds of forwards rise in steps.
     """
     depths = each.shape[1]
-    order = np.argsort(-each, axis=None, kind="stable")[:LOOKED_AT]  # stable: none comes before the one it follows
+    order = np.argsort(-each, axis=None, kind="stable")[:LOOKED_AT]  # stable: a guess never precedes its parent
     limits = np.arange(depths) if len(each) > 1 else np.array([depths - 1])
     at = order % depths
     is_in = at[None, :] <= limits[:, None]
@@ -112,7 +110,7 @@ def _ways(
 
 
 def gains(survival: Probabilities, step: float, clock: Clock, rate: float) -> Probabilities:
-    """Return float64 [most + 1]: what g guesses for each bring all sequences beyond what their time is worth."""
+    """Return float64 [most + 1]: tokens less `rate` times seconds, of g guesses for each sequence."""
     brought = clock.sequences * np.concatenate([[0.0], np.cumsum(survival)])
     return np.asarray(brought - rate * clock.added(step))
 

@@ -1,7 +1,6 @@
-"""Candidates for the target to choose among: continuations drawn by a draft model, each with a chance of its own.
+"""Candidates for the target to choose among: continuations drawn by a draft model, each with noise of its own.
 
-Goes with `BestOfVerifier` alone, which keeps the likeliest one whole: the reply is no longer what the target would
-have written.
+Works only with `BestOfVerifier`, which keeps the likeliest one whole: the reply no longer follows the target's law.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class BestOfDrafter(Drafter):
         }
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Learn nothing: what is kept does not say what was right."""
+        """Learn nothing: a kept branch does not show which guesses were right."""
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -64,7 +63,7 @@ def _share(budget: Budget) -> Budget:
 
 
 def _as_candidate(view: View, i: int) -> View:
-    """Return a text as the i-th candidate's: another seed, and warm where the target is greedy."""
+    """Return the view of the i-th candidate: another seed, and temperature 1 where the target is greedy."""
     params = view.params
     seed = (params.seed + (i + 1) * _APART) % 2**64
     warm = replace(params, seed=seed, temperature=1.0 if params.is_greedy else params.temperature)

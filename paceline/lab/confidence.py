@@ -1,9 +1,9 @@
 """Stop drafting where the drafter is unsure: a floor under its own confidence, steered to a share of guesses kept.
 
-A draft model stops by its word: how likely it finds its guess (at temperature 0, its top probability), or the entropy
-of its law. Look-ups have no word of their own: for them, and for a mix as a whole, the floor is one under the
-calibrated value of a node, a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor is
-that of Hugging Face's assisted generation. Knows nothing of time.
+A draft model stops by its own confidence: the probability of its guess (at temperature 0, its top probability), or the
+entropy of its law. Look-ups have none: for them, and for a mix as a whole, the floor applies to the calibrated value of
+a node, as a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor is that of Hugging
+Face's assisted generation. Knows nothing of time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConfidenceController:
     """Up to `most` guesses, each at least as sure as the floor says.
 
     Args:
-        by_entropy: let draft models be sure where the entropy of their law is low, whatever they guess.
+        by_entropy: measure a draft model's confidence by the entropy of its law, not by its guess.
     """
 
     def __init__(self, most: int, *, target: float = TARGET, by_entropy: bool = False) -> None:
@@ -48,12 +48,12 @@ class ConfidenceController:
         return [Budget(self._most, self._most, price, floor=floor)] * len(views)
 
     def observe(self, sequence_id: int, round: Round) -> None:
-        """Raise the floor while too few guesses are kept, lower it while more are than need be."""
+        """Raise the floor while too few guesses are kept, lower it while more than the target are."""
         drafted = sum(round.drafted)
         if round.censored or round.committed == 0:
             return
         if drafted:
             self._is_tried = True
             self.average = KEEP * self.average + (1 - KEEP) * sum(round.accepted) / drafted
-        rises = drafted > 0 and self.average < self._target  # a floor under which nothing is drafted must come down
+        rises = drafted > 0 and self.average < self._target  # where nothing is drafted the floor must fall
         self.floor = min(max(self.floor + (STEP if rises else -STEP), LEAST), HIGHEST)

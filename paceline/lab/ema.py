@@ -20,11 +20,11 @@ class EmaController:
     def __init__(self, most: int) -> None:
         self._most = most
         self._state: dict[int, tuple[int, float]] = {}  # by sequence: length, average acceptance
-        self._seen = set[int]()  # those that had a guess put to the test
+        self._seen = set[int]()  # sequences that had a guess tested
 
     @property
     def reason(self) -> str:
-        """Say how many each of the sequences of the latest round may guess, and how many of them were kept."""
+        """Name the length for each sequence of the latest round, and the average share of guesses kept."""
         told = [self._state[name] for name in self._state if name in self._seen]
         if not told:
             first = min(FIRST, self._most)

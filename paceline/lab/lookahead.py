@@ -1,14 +1,13 @@
-"""Lookahead decoding: let the target guess several places at once, and keep the n-grams it comes up with.
+"""Lookahead decoding: the target fills several places at once, and the n-grams that result are kept.
 
 Below the last token hang, beside n-grams from the pool that begin with it, `columns` places that the target fills in
 side by side (a Jacobi iteration, a level per round): level 0 is a chain of guesses, and column i of level l follows
-column i of level l - 1. What the target would say after the deepest level completes an n-gram for the pool, and the
+column i of level l - 1. The target's choice after the deepest level completes an n-gram for the pool, and the
 levels move up by one. Where rows have a price, the window is laid only if they cost next to nothing; a mix
 cuts it. (Fu et al. 2402.02057; the n-grams of the text itself enter too.)
 
 The window costs a row of the target for each of its nodes and is almost never accepted itself. That is cheap on
-processors with arithmetic to spare and dear on a CPU: expect less speed than with `--draft ngram`. It is here to
-compare with.
+processors with arithmetic to spare and dear on a CPU: expect less speed than with `--draft ngram`. It is a baseline.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Gram = tuple[int, ...]
 
 @dataclass(slots=True)
 class _Window:
-    """What one sequence's places hold: `levels[l][i]`, and what was proposed of it last."""
+    """One sequence's places, `levels[l][i]`, and the part of them proposed last."""
 
     levels: list[list[int]] = field(default_factory=list)
     tree: TokenTree | None = None
@@ -72,7 +71,7 @@ class LookaheadDrafter(Drafter):
         return [self._propose(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
-        """Read what the target said of the window, and count which n-grams were right."""
+        """Read the target's choices for the window, and count which n-grams were right."""
         window = self._windows.get(view.id)
         if window is None or window.tree is None:
             return
@@ -84,7 +83,7 @@ class LookaheadDrafter(Drafter):
         for column, place in enumerate(window.deepest):
             row = at.get(place)
             if row is None:
-                break  # the tree that was verified had no room for it
+                break  # pruned before verification
             fresh.append(int(verified.logits[row].argmax()))
             if len(window.levels) == LEVELS:
                 self._learn((*(level[column] for level in window.levels), fresh[-1]))
@@ -117,7 +116,7 @@ class LookaheadDrafter(Drafter):
             self._pool.popitem(last=False)
 
     def _read(self, window: _Window, view: View) -> None:
-        """Take in the n-grams of the text since the last round."""
+        """Add the n-grams of the text since the last round."""
         start = max(min(window.read, len(view.tokens)) - SIZE + 1, 0)
         tokens = view.tokens[start:].tolist()
         for end in range(SIZE, len(tokens) + 1):
@@ -149,7 +148,7 @@ class LookaheadDrafter(Drafter):
                     tip = node(tip, token, age + GRAMS * (depth > 0))
         levels = [level[:columns] for level in window.levels]
         if not levels or len(levels[0]) < columns:
-            levels = [view.tokens[-columns:].tolist() if columns else []]  # anything will do to begin with
+            levels = [view.tokens[-columns:].tolist() if columns else []]  # any tokens will do at first
         window.levels, window.deepest = levels, []
         above = 0
         for column in range(len(levels[0])):
@@ -162,7 +161,7 @@ class LookaheadDrafter(Drafter):
         window.tree, window.kinds = tree, kinds
         rates = self._acceptance.rates()
         guess = np.array([rates[kind] if kind >= 0 else 1.0 for kind in kinds], np.float32)
-        # The window is paid for by what it finds, so it stays; none of it is thought to be right.
+        # The window pays by the n-grams it finds, so it stays, at odds of 0.
         kept = prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
         guess = np.where(kept.guess < 1, kept.guess, np.float32(0))
         guess[0] = 1.0
@@ -170,7 +169,7 @@ class LookaheadDrafter(Drafter):
 
 
 def _columns(budget: Budget) -> int:
-    """Return how wide a window is worth its rows: as wide as there is room for, or none at all."""
+    """Return the width of a window that is worth its rows: as wide as there is room for, or 0."""
     most = max(min(budget.nodes // (2 * LEVELS), budget.depth - LEVELS + 1), 0)
     if budget.price is None or not most:
         return most

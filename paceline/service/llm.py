@@ -98,7 +98,7 @@ class LLM:
             upkeep=Upkeep(self.target.model, drafter, self.calibration_key, measured),
             memory=Memory.of(self.calibration_key, drafter, controller),
         )
-        weakref.finalize(self, self._service.close).atexit = False  # the service sees to that end itself
+        weakref.finalize(self, self._service.close).atexit = False  # the service closes itself at exit
         self.setup = Setup(
             self.target.name,
             drafter.sources,
@@ -126,7 +126,7 @@ class LLM:
         """Reply to one prompt (text or token ids), or to several texts side by side.
 
         A text is continued as it is, like `paceline generate --raw`, unless `chat` is true. Where one of several fails
-        on the way, as by a logits processor that raises, the others are finished and its completion holds the `error`.
+        on the way, as by a logits processor that raises, the others finish and its completion holds the `error`.
 
         Args:
             chat: put the text into the model's chat template as the user's message first.
@@ -149,7 +149,7 @@ class LLM:
     def generate_each(
         self, prompt: str | Seq[int], params: Seq[SamplingParams], *, special: bool = False
     ) -> list[Completion]:
-        """Reply to one prompt once for each of `params`, side by side; what they share of it is read once.
+        """Reply to one prompt once for each of `params`, side by side; the prompt is read once.
 
         One that fails on the way is among them with its `error`, as in `generate`.
         """
@@ -184,14 +184,14 @@ class LLM:
     def chat(
         self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
     ) -> Reply:
-        """Reply to a conversation. What earlier turns put into the cache is found there again.
+        """Reply to a conversation. Earlier turns are reused from the cache.
 
         A conversation that ends with words of the assistant goes on from them; the reply is what follows.
         """
         return self.stream(self.encode_chat(messages), params, prediction=prediction)
 
     def close(self) -> None:
-        """Cancel open replies, save what was learnt and end the thread that generates; nothing can be asked after it.
+        """Cancel open replies, save what was learnt and end the thread that generates; later requests are refused.
 
         The end of the process, or of the last reference, does the same.
         """
@@ -239,12 +239,12 @@ class LLM:
             raise UsageError(f"{what} must have the model to itself, got open replies", hint="read or close them first")
 
     def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
-        """Measure what one token's forward costs without speculation behind `tokens`, by default the latest reply's.
+        """Return the seconds of one token's forward without speculation behind `tokens`, by default the latest reply's.
 
-        The median of `repeats` forwards after a few to warm up; what the cache still holds is not read again.
+        The median of `repeats` forwards after a few to warm up; cached tokens are not read again.
 
         Raises:
-            UsageError: the tokens are no text of this model, or nothing is to be repeated.
+            UsageError: the tokens are no text of this model, or `repeats` is below 1.
             ContextOverflow: they are too many.
         """
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
@@ -253,7 +253,7 @@ class LLM:
         return self._service.call(lambda: self._plain_seconds(text, repeats))
 
     def _plain_seconds(self, text: list[int], repeats: int) -> float:
-        self.engine.check_text(text, most=self.context)  # a reply may have filled it
+        self.engine.check_text(text, most=self.context)  # a reply may have filled the context
         cache, ids = self.engine.cache, np.array(text, np.int32)
         sequence = cache.open(text)
         try:

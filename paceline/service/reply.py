@@ -13,7 +13,7 @@ from paceline.types import Event
 
 
 class Events:
-    """The events of one request, which is asked with the first; closed early, or let go, it is cancelled.
+    """The events of one request, which starts with the first one; closed early, or collected, it is cancelled.
 
     Args:
         ended: called once, with the last event or when it is closed.

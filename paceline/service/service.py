@@ -1,7 +1,7 @@
 """A thread that owns an engine: requests come by a queue, and the events of each leave by a queue of its own.
 
 Only that thread plays rounds, so neither Ctrl-C nor a reader that comes late, leaves early or is collected in mid-round
-can break one. It sleeps while there is nothing to do and keeps what is known of the machine right: in the gaps between
+can break one. It sleeps while there is nothing to do and keeps the machine's cost table right: in the gaps between
 requests, and in a pause of a few seconds where there is no gap for a minute. What was learnt is saved on the way.
 
 The thread starts with the first request, ends with `close` and is waited for at the end of the process: Python takes a
@@ -29,10 +29,10 @@ from paceline.engine.upkeep import Upkeep
 from paceline.errors import PacelineError, UsageError, reply_error
 from paceline.types import Event
 
-LOOK = 1.0  # seconds after which one that waits looks whether the thread is still there
-PATIENCE = 10.0  # seconds that an end waits for the round under way
-IDLE = 0.5  # seconds without an order that are a gap: long enough that the next one of a program is there before
-BUSY = 60.0  # seconds without a gap after which the machine is measured between two rounds, if it must be
+LOOK = 1.0  # seconds after which a waiting caller checks that the thread is still alive
+PATIENCE = 10.0  # seconds that closing waits for the round under way
+IDLE = 0.5  # seconds without an order that make a gap: a program's next order arrives sooner
+BUSY = 60.0  # seconds without a gap after which a due measurement runs between two rounds
 
 Told = list[tuple[Event, float]]
 """Events, each with the seconds (of `perf_counter`) at which it became known."""
@@ -46,17 +46,17 @@ class Ticket:
     """A request and its line of events.
 
     Args:
-        at_once: each event is told as it comes; else all of them with the last one, which wakes its reader once.
+        at_once: deliver each event as it comes; else all of them with the last one, which wakes the reader once.
     """
 
     def __init__(self, request: Request, *, at_once: bool = True) -> None:
         self.request, self.id = request, request.id
         self.line: SimpleQueue[Told] = SimpleQueue()
-        self.has_ended = False  # its last event was told
+        self.has_ended = False  # its last event was delivered
         self._at_once, self._held = at_once, Told()
 
     def put(self, event: Event, seconds: float) -> None:
-        """Tell an event; by the thread only."""
+        """Deliver an event; only the service's thread calls this."""
         self._held.append((event, seconds))
         self.has_ended = event.finish_reason is not None
         if self._at_once or self.has_ended:
@@ -67,11 +67,11 @@ class Ticket:
 class Service:
     """Owns `engine` from its first request on.
 
-    Each request that was asked ends in exactly one event with a finish reason, whatever becomes of it.
+    Each accepted request ends in exactly one event with a finish reason.
 
     Args:
-        upkeep: keeps what is known of the machine right.
-        memory: keeps what drafters and controller learn.
+        upkeep: keeps the cost table of the machine right.
+        memory: keeps the records of drafters and controller.
     """
 
     def __init__(self, engine: Engine, *, upkeep: Upkeep | None = None, memory: Memory | None = None) -> None:
@@ -82,18 +82,18 @@ class Service:
         self._renew()
 
     def _renew(self) -> None:
-        """Be without a thread; also in a fork's child, which has none of its parent's."""
+        """Reset to no thread; also in a fork's child, which has none of its parent's threads."""
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._owner = threading.Lock()  # held by the thread as long as it lives
         self._thread = 0
         self._tickets: dict[int, Ticket] = {}
-        self._is_busy = False  # something is under way, of which a fork's child would have half
-        self._gap = monotonic()  # when nothing was to be done last
+        self._is_busy = False  # a round is under way; a fork's child would have half of it
+        self._gap = monotonic()  # when there was last nothing to do
 
-    # ---- asked from outside
+    # ---- called from outside
 
     def ask(self, tickets: Sequence[Ticket]) -> None:
-        """Queue requests, which begin together; what `Engine.add` refuses is told as an event.
+        """Queue requests, which begin together; a refusal by `Engine.add` arrives as an event.
 
         `read` each to its last event, or `cancel` it.
 
@@ -104,18 +104,18 @@ class Service:
         self._post(lambda: self._begin(tickets))
 
     def read(self, ticket: Ticket) -> Told:
-        """Return what became known of a request that was asked, waiting until something has."""
+        """Return the next events of a request, waiting for them."""
         told = self._next(ticket.line)
         return self._gone() if told is None else told
 
     def cancel(self, ticket: Ticket, *, wait: bool = False) -> Told:
-        """End a request: its last event says "cancelled", unless another was the last already.
+        """End a request: its last event has the reason "cancelled", unless it had ended already.
 
         Args:
-            wait: for the last event, which must not have been read yet; from inside a round nothing is waited for.
+            wait: wait for the last event, which must not have been read yet; ignored inside a round.
 
         Returns:
-            What was not read yet, if that was waited for.
+            The unread events, if `wait`.
         """
         left = Told()
         if self._state in ("ended", "lost") or (self._state == "closed" and not self._thread):
@@ -140,7 +140,7 @@ class Service:
         return result  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the thread with the round it is in, cancel what is open and save what was learnt; no more is asked."""
+        """End the thread with the round it is in, cancel open requests and save what was learnt; refuse later ones."""
         self._end("closed")
 
     # ---- waiting and refusing
@@ -148,9 +148,9 @@ class Service:
     def _post(self, order: Callable[[], None]) -> None:
         self._check()
         if not self._owner.locked():
-            threading.Thread(target=self._run, name="paceline", daemon=True).start()  # one too many ends at once
+            threading.Thread(target=self._run, name="paceline", daemon=True).start()  # a surplus thread ends at once
         self._orders.put(order)
-        if self._state != "open":  # closed meanwhile: the order may have come too late
+        if self._state != "open":  # closed meanwhile: the order may be too late
             self._check()
 
     def _check(self) -> None:
@@ -163,7 +163,7 @@ class Service:
             raise UsageError("this model was closed, and nothing can be asked of it", hint="load it again")
         if self._state == "ended":
             if threading.current_thread() is not threading.main_thread():
-                threading.Event().wait()  # for the end
+                threading.Event().wait()  # until the process ends
             raise PacelineError("nothing is generated any more once Python has begun to end")
         if self._is_inside():
             raise UsageError(
@@ -172,7 +172,7 @@ class Service:
             )
 
     def _next(self, line: SimpleQueue[Result]) -> Result | None:
-        """Return the next of a line, or `None` if the thread is gone and nothing more will come."""
+        """Return the next item of a queue, or `None` if the thread is gone and the queue empty."""
         while True:
             try:
                 return line.get(timeout=LOOK)
@@ -185,7 +185,7 @@ class Service:
         raise PacelineError("the thread that generates is gone", hint="load the model again")
 
     def _is_inside(self) -> bool:
-        """Whether this thread plays the rounds, or waits for one and was interrupted by a handler that asks."""
+        """Whether this thread plays the rounds, or runs a signal handler while it waits for one."""
         if threading.get_ident() == self._thread:
             return True
         frame = sys._getframe(1)
@@ -199,7 +199,7 @@ class Service:
         if self._state != "open":
             return
         self._state = state
-        if threading.get_ident() == self._thread:  # collected in the middle of a round, which is the last
+        if threading.get_ident() == self._thread:  # collected in the middle of a round, which becomes the last
             return
         if self._owner.locked():
             self._orders.put(lambda: None)  # wakes it
@@ -218,11 +218,11 @@ class Service:
                     order = self._await_order()
                     self._is_busy = True
                     order()
-                    del order  # what it was made of may be let go while this waits
+                    del order  # its references are freed while this waits
                 self._obey()
                 if not self.engine.is_idle:
                     self._play()
-            if self._state == "closed":  # at the end of the process, those that wait wait on
+            if self._state == "closed":  # at the end of the process, waiting callers keep waiting
                 self._obey()
                 for ticket in list(self._tickets.values()):
                     self._cancel(ticket)
@@ -264,7 +264,7 @@ class Service:
             return
         try:
             event = self.engine.cancel(ticket.id)
-            assert event is not None, ticket.id  # told as soon as it ends
+            assert event is not None, ticket.id  # delivered as soon as it ends
         except Exception as error:
             event = _failed(ticket.id, error)
         self._tell([event])
@@ -278,7 +278,7 @@ class Service:
         box.put(outcome)
 
     def _play(self) -> None:
-        """Play a round and tell of it; one that fails ends the requests that were running."""
+        """Play a round and deliver its events; a failed round ends the running requests."""
         if monotonic() - self._gap > BUSY:
             self._measure()
         try:
@@ -295,7 +295,7 @@ class Service:
         self._tell(events)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        """Hand events over, last of all: the reader of the last one may fork, swap parts or end the process."""
+        """Deliver events, last of all: the reader of the last one may fork, swap parts or end the process."""
         now, self._is_busy = perf_counter(), not self.engine.is_idle
         for event in events:
             ticket = self._tickets.get(event.request)

@@ -111,7 +111,7 @@ def test_help_says_what_self_drafts_are(cli, monkeypatch):
     assert "self:N" in shown
 
 
-def test_each_option_is_declared_once_and_commands_that_share_it_show_the_same(cli, monkeypatch):
+def test_an_option_is_declared_once_and_alike_in_all_commands(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     pages = {name: cli(*name.split(), "--help").out for name in ("generate", "chat", "audit", "doctor", "bench run")}
     for name in ("--model", "--draft-tokens", "--threads"):

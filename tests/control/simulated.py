@@ -1,4 +1,4 @@
-"""An engine without a model: chance decides what is accepted, a formula what it takes."""
+"""An engine without a model: chance decides what is accepted, a formula gives the seconds."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,8 +16,8 @@ PLAIN = 0.02  # seconds of a forward of one row
 class Source:
     """A drafter of chains. `alpha` maps a depth from 0 on to how often it is right there; `step` is in plain tokens.
 
-    `heeds` prices: another guess is made only if it pays by `alpha`; else it drafts as deep as it may.
-    `there` is how often it has something to guess at all. `others` holds sequences for which it is right another time.
+    `heeds` prices: the source makes another guess only if it pays by `alpha`; else it drafts to the budget's depth.
+    `there` is the share of rounds in which it has a guess. `others` maps sequences to an `alpha` of their own.
     """
 
     name: str
@@ -26,8 +26,8 @@ class Source:
     heeds: bool = False
     there: float = 1.0
     others: dict = field(default_factory=dict)
-    reading: float = 0.0  # plain tokens that a token takes to be read
-    read: dict = field(default_factory=dict)  # how much of each sequence's text was
+    reading: float = 0.0  # plain tokens that reading a token takes
+    read: dict = field(default_factory=dict)  # tokens of each sequence's text that were read
 
     def right(self, sequence):
         return self.others.get(sequence, self.alpha)
@@ -36,7 +36,7 @@ class Source:
         return len(view.tokens) - self.read.get(view.id, 0)
 
     def catch_up(self, views):
-        """Read these texts; return how many tokens that is, more than steps take along."""
+        """Read these texts; return the number of tokens beyond those that steps read anyway."""
         missed = sum(self.unread(view) for view in views if self.unread(view) > LAG) if self.reading else 0
         self.read.update((view.id, len(view.tokens)) for view in views)
         return missed
@@ -44,7 +44,7 @@ class Source:
 
 @dataclass
 class Simulated:
-    """Plays rounds; times are in seconds, with `noise` (log-normal) and now and then a hiccup of ten times."""
+    """Plays rounds; times are in seconds, with `noise` (log-normal) and occasional stalls of ten times."""
 
     sources: list
     v: Callable[[int], float]
@@ -56,14 +56,14 @@ class Simulated:
     seconds: float = 0.0
     rounds: int = 0
     depths: list = field(default_factory=list)
-    counts: list = field(default_factory=list)  # of guesses, by sequence
+    counts: list = field(default_factory=list)  # guesses, by sequence
 
     def __post_init__(self):
         self.chance = np.random.default_rng(self.seed)
         self.ran = Counter()
 
     def play(self, controller, tokens, *, sequences=1, rounds_from=0, prompt=20, most=10**6):
-        """Play until every sequence has so many tokens more; return the speed-up over plain decoding."""
+        """Play until every sequence has `tokens` more; return the speed-up over plain decoding."""
         views = [
             View(rounds_from + i, np.zeros(prompt, np.int32), SamplingParams(max_tokens=most), prompt)
             for i in range(sequences)
@@ -125,7 +125,7 @@ class Simulated:
         return plain_tokens * PLAIN * factor
 
     def draft(self, budget, sequence=0):
-        """One chain by the first source that has anything to guess: (nodes, steps by source)."""
+        """Return a chain by the first source that has a guess: (nodes, steps by source)."""
         for source in self.sources:
             price = budget.step.get(source.name, 0.0)
             most = min(budget.nodes, budget.depth)
@@ -155,7 +155,7 @@ class Simulated:
 
 
 def play_plain(controller, views, v=1.0, unread=None):
-    """Play a round in which nothing is drafted: the first one of a process, which says what plain rounds take."""
+    """Play a round without drafts: the first one of a process, which measures plain rounds."""
     controller.budgets(views, Load(len(views), 0, unread or {}))
     for view in views:
         controller.observe(view.id, Round((), (), {}, 1, False, len(views), {}, 0.0, PLAIN * v / len(views), 0.0))

@@ -1,4 +1,4 @@
-"""The controllers for comparison do what they say."""
+"""The baseline controllers follow their rules."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_schedule_goes_by_position_alone(position, count):
     assert ScheduleController(3).budgets([view(position=position)], Load(1, 0))[0].nodes == min(count, 3)
 
 
-def test_ema_speaks_of_all_its_sequences():
+def test_ema_names_the_range_of_all_its_sequences():
     controller = EmaController(8)
     for _ in range(30):
         controller.budgets([view(1), view(2), view(3)], Load(3, 0))
@@ -92,7 +92,7 @@ def test_there_is_a_reason_from_the_first_round_on(name):
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_one_that_may_guess_nothing_says_so_too(name):
+def test_a_controller_without_guesses_says_so(name):
     controller = CONTROLLERS[name][0](0)
     assert controller.budgets([view()], Load(1, 0))[0].nodes == 0
     assert controller.reason
@@ -115,7 +115,7 @@ def test_confidence_tells_draft_models_its_floor(by_entropy):
 
 
 def test_confidence_reaches_its_target():
-    """Guesses get worse with depth: the floor settles where the asked share of them is kept."""
+    """Guesses get worse with depth: the floor settles where the target share of them is kept."""
     source = Source("m", lambda depth: 0.97 - 0.06 * depth, heeds=True)
     engine, controller = Simulated([source], linear(0.05)), ConfidenceController(16)
     engine.play(controller, 2000)

@@ -1,4 +1,4 @@
-"""Sequences of one batch get what their own guesses are worth: more than equal budgets bring, by the odds alone."""
+"""Sequences of one batch get budgets by the odds of their own guesses, which bring more than equal budgets."""
 
 import itertools
 import math
@@ -36,11 +36,11 @@ def views_of(lengths, *, token=0):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_admitted_is_the_best_of_all_ways(seed):
+def test_the_admitted_guesses_are_the_best_of_all_allocations(seed):
     chance = np.random.default_rng(seed)
     most = 3
     survival = np.cumprod(chance.random((3, most)), axis=1)
-    steps_up = chance.random(3 * most) * (chance.random(3 * most) < 0.5)  # in places free, in places dear
+    steps_up = chance.random(3 * most) * (chance.random(3 * most) < 0.5)  # zero in some places, large in others
     clock = Clock(3, np.cumsum([1.0, *steps_up]), 0.02, 0.03)
     step = 0.1 * (seed % 2)
 
@@ -89,8 +89,8 @@ def test_budgets_of_their_own_bring_more_than_the_best_equal_ones(v, sequences, 
     assert "would at best add 0." in controller.reason or "no more were asked for" in controller.reason
 
 
-def test_hopeless_neighbours_cost_who_is_right_nothing():
-    """One of four is right: it drafts about as deep as if the others had no drafter, and gains as much."""
+def test_sequences_never_right_cost_their_neighbours_nothing():
+    """One sequence of four has right guesses: it drafts as deep, and gains as much, as if the others had no drafter."""
     v = linear(0.05)
     source = Source("m", flat(0.9), 0.1, others={i: flat(0.0) for i in (1, 2, 3)})
     engine, controller = Simulated([source], v), controller_of(source, v)
@@ -109,14 +109,14 @@ def test_hopeless_neighbours_cost_who_is_right_nothing():
     assert gained > 0.97 * formula(best), (gained, formula(best))
 
 
-def test_who_drafts_pays_the_steps_and_who_does_not_pays_nothing():
+def test_only_sequences_that_draft_pay_for_steps():
     v = linear(0.02)
     source = Source("m", flat(0.9), 0.1, others={i: flat(0.0) for i in (1, 2, 3)})
     engine, controller = Simulated([source], v), controller_of(source, v)
     engine.play(controller, 150, sequences=4)
     budgets = controller.budgets(views_of([200] * 4), Load(4, 0))
     rate = controller._decision.rate
-    assert budgets[0].step["m"] == pytest.approx(rate * 0.1 * PLAIN, rel=0.1), "all of it, nobody shares it"
+    assert budgets[0].step["m"] == pytest.approx(rate * 0.1 * PLAIN, rel=0.1), "the whole price, unshared"
     for other in budgets[1:]:
         assert other.nodes == 0 or other.step["m"] == math.inf or other.depth <= 1
     row = budgets[0].price[2] - budgets[0].price[1]
@@ -124,7 +124,7 @@ def test_who_drafts_pays_the_steps_and_who_does_not_pays_nothing():
 
 
 def test_rows_taken_by_others_are_dear_where_forwards_are():
-    """Rows are free up to eight: whoever comes behind others sees the price of the rows that are left."""
+    """Rows are free up to eight: a sequence behind others pays the price of the rows that are left."""
 
     def v(rows):
         return 1 + 0.01 * min(rows, 8) + 0.3 * max(rows - 8, 0)
@@ -139,7 +139,7 @@ def test_rows_taken_by_others_are_dear_where_forwards_are():
     assert min(budget.price[6] - budget.price[1] for budget in both) > 3 * (single.price[6] - single.price[1])
 
 
-def test_a_sequence_that_changes_its_mind_is_noticed():
+def test_a_change_in_the_acceptance_of_sequences_is_noticed():
     alpha = [0.9, 0.0]
     source = Source("m", lambda d: alpha[0], others={1: lambda d: alpha[1]})
     engine, controller = Simulated([source], linear(0.05)), controller_of(source, linear(0.05))
@@ -172,7 +172,7 @@ def test_a_budget_does_not_look_at_tokens():
     assert said[0] == said[1]
 
 
-def test_who_is_left_alone_is_remembered():
+def test_a_sequence_keeps_its_estimates_when_the_others_end():
     source = Source("m", flat(0.9), 0.1, others={1: flat(0.0)})
     engine, controller = Simulated([source], linear(0.05)), controller_of(source, linear(0.05))
     engine.play(controller, 150, sequences=2)

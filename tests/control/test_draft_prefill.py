@@ -1,4 +1,4 @@
-"""Reading a text for a source's sake is weighed against what it is likely to save."""
+"""Reading a text for a source is weighed against the seconds it likely saves."""
 
 import math
 
@@ -17,10 +17,10 @@ def view_of(prompt, said=0, *, most=256, name=1):
     return View(name, np.zeros(prompt + said, np.int32), SamplingParams(max_tokens=most), prompt)
 
 
-# ---- what is still to come
+# ---- the expected length
 
 
-def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_longer_than_allowed():
+def test_expected_length_follows_the_mean_the_reply_and_the_limit():
     prefill, all_new = DraftPrefill(), lambda said: 1 - (COPIED / (BEFORE + said))
     assert prefill.to_come(view_of(10), may_copy=True) == USUAL / 4, "most of a new text is taken to be copied"
     assert prefill.to_come(view_of(10), may_copy=False) == USUAL
@@ -35,7 +35,7 @@ def test_a_reply_is_as_long_as_replies_are_then_twice_what_it_was_and_never_long
     assert prefill.to_come(view_of(10), may_copy=False) == pytest.approx(20, abs=2)
 
 
-def test_what_is_copied_a_draft_model_need_not_guess():
+def test_copied_tokens_are_not_expected_of_a_draft_model():
     prefill = DraftPrefill()
     for said in (0, 40, 80):
         prefill.follow([view_of(10, said)])
@@ -47,7 +47,7 @@ def test_what_is_copied_a_draft_model_need_not_guess():
     assert prefill.to_come(view_of(10, 120, most=1000), may_copy=True) == pytest.approx(120, rel=0.1), "another text"
 
 
-def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobody_does():
+def test_look_ups_lower_the_expected_length_until_a_reply_disagrees():
     prefill, found = DraftPrefill(), []
     for said in range(0, 24, 4):
         prefill.follow([view_of(400, said, most=128)])
@@ -57,7 +57,7 @@ def test_with_who_may_copy_little_is_expected_until_a_reply_has_shown_that_nobod
     assert found[:4] == sorted(found[:4])
 
 
-# ---- what reading takes
+# ---- the seconds of reading
 
 
 def test_reading_is_measured_and_before_that_scaled_from_the_target():
@@ -81,7 +81,7 @@ def controller_of(sources):
 
 
 def controller_after(tokens, alpha=0.85):
-    """One that has found out that `m` is right so often."""
+    """Return a controller that has observed `m` at acceptance `alpha`."""
     source = Source("m", flat(alpha), 0.2)
     controller = controller_of([source])
     if tokens:
@@ -108,7 +108,7 @@ def test_a_long_prompt_is_read_only_for_a_reply_that_may_be_long(known):
             assert f"reading {owed} tokens first would take" in controller.reason
 
 
-def test_a_debt_is_paid_once_a_reply_has_proved_long():
+def test_a_backlog_is_read_once_a_reply_has_proved_long():
     controller = controller_after(200)
     asked = []
     for said in (0, 500, 1000, 2000, 4000, 8000):
@@ -125,7 +125,7 @@ def test_a_debt_is_paid_once_a_reply_has_proved_long():
 @pytest.mark.parametrize(("prompt", "reply"), [(4000, 100), (4000, 1500), (1000, 300), (200, 60), (50, 200)])
 @pytest.mark.parametrize("copies", [0.0, 0.5])
 def test_with_reading_counted_nothing_is_slower_than_plain(prompt, reply, copies):
-    """At 0.08 plain tokens for a token read: 4000 take as long as 320 plain tokens."""
+    """A token read costs 0.08 plain tokens: 4000 take as long as 320 plain tokens."""
     for seed in range(3):
         copy = Source("copy", flat(0.95), there=copies, heeds=True)
         model = Source("model", flat(0.8), 0.2, heeds=True, reading=0.08)
@@ -144,7 +144,7 @@ def test_probes_pay_for_what_they_read():
     assert engine.play(controller, 6000, rounds_from=1, prompt=500) > 0.98, controller.reason
 
 
-def test_in_a_batch_only_who_owes_goes_without():
+def test_only_the_sequence_with_a_backlog_gets_no_guesses():
     controller = controller_after(200)
     views = [view_of(20, name=1), view_of(6000, most=64, name=2)]
     for _ in range(PROOF):

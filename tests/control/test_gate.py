@@ -1,4 +1,4 @@
-"""The gate: what a source may lose is bounded in tokens, and what it lost is not for ever."""
+"""The gate: a source's losses are bounded in tokens, and a closed gate opens again."""
 
 import math
 
@@ -20,7 +20,7 @@ def controller_of(*sources):
 
 
 def play(gate, rounds, net):
-    """Return what a gate lets a source lose or gain, which is asked whenever it is open, and how often it is."""
+    """Return the net tokens of a source that drafts whenever its gate is open, and the number of those rounds."""
     total = asked = 0
     for i in range(rounds):
         gate.keep([0])
@@ -36,20 +36,20 @@ def play(gate, rounds, net):
 
 
 @pytest.mark.parametrize("loss", [0.05, 0.3, 1.0, 1.9])
-def test_what_a_source_loses_is_its_hope_and_a_share_of_the_rounds(loss):
+def test_a_source_loses_its_hope_and_a_share_of_rounds(loss):
     total, asked = play(Gate(), 2000, lambda i: -loss)
     assert -total <= HOPE + loss + SHARE * 2000
     assert asked >= 0.5 * SHARE * 2000 / loss, "it is tried again"
 
 
-def test_a_source_that_turns_bad_loses_no_more_than_its_credit():
+def test_a_source_that_turns_bad_loses_its_credit_at_most():
     gate = Gate()
     play(gate, 500, lambda i: 1.0)
     total, _ = play(gate, 100, lambda i: -0.5)
     assert -total <= MOST + 0.5 + SHARE * 100
 
 
-def test_a_source_that_turns_good_goes_on_from_its_first_try():
+def test_a_source_that_turns_good_resumes_at_its_first_try():
     gate = Gate()
     play(gate, 500, lambda i: -0.5)
     _, asked = play(gate, 500, lambda i: 0.5)
@@ -69,7 +69,7 @@ def test_a_stall_closes_no_source():
     assert gate.credit(0) == MOST - WORST
 
 
-def test_a_new_text_is_granted_a_try_and_keeps_what_was_earned():
+def test_a_new_text_gets_a_try_and_keeps_earned_credit():
     gate = Gate()
     play(gate, 300, lambda i: -0.5)
     gate.keep([1])
@@ -101,7 +101,7 @@ class Ungranted(Gate):
 
 
 class Lavish(Gate):
-    """Grants what is open as well."""
+    """Grants credit to open sequences as well."""
 
     def grant(self):
         for sequence in self._credit:
@@ -109,7 +109,7 @@ class Lavish(Gate):
 
 
 class Unbounded(Gate):
-    """Lets credit grow with all that was ever gained."""
+    """Lets credit grow without a limit."""
 
     def settle(self, sequence, net):
         self._credit[sequence] += net
@@ -128,13 +128,13 @@ def test_the_bounds_catch_a_gate_that_is_wrong(mutant):
 
 
 def asked(controller, text):
-    """The sources that may guess in a round with a text."""
+    """Return the sources that may guess in a round with a text."""
     (budget,) = controller.budgets([View(text, np.zeros(20, np.int32), SamplingParams(), 20)], Load(1, 0))
     return {name for name in ("copy", "model") if budget.step.get(name, 0.0) < math.inf} if budget.nodes else set()
 
 
-def test_a_model_given_up_for_one_text_is_tried_for_the_next():
-    """A hundredth of the time is one try in forty rounds: a reply is over before they have said anything."""
+def test_a_closed_model_is_tried_on_the_next_text():
+    """A hundredth of the time is one try in forty rounds, too few to judge a source within a reply."""
     copy, model = Source("copy", flat(0.0), heeds=True), Source("model", flat(0.1), 0.25)
     engine, controller = Simulated([copy, model], linear(0.3)), controller_of(copy, model)
     engine.play(controller, 300)

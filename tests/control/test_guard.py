@@ -1,4 +1,4 @@
-"""The guard: what drafting may lose is bounded by real seconds, and what is no loss stops nothing."""
+"""The guard: the losses of drafting are bounded in real seconds, and nothing else stops drafting."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def add(guard, sequences, tokens, seconds, *, drafted, rows=16):
 
 
 def decode(guard, tokens, *, plain=1.0, took=1.5, brought=1, sequences=1, wants=lambda i: True, hiccup=lambda i: 1.0):
-    """Return the seconds and the drafting rounds, which take `took` and bring so many tokens, until there are so many.
+    """Return the seconds and the number of drafting rounds for `tokens`; each takes `took` and brings `brought` tokens.
 
     `plain`, `took` and `brought` may be functions of the round.
     """
@@ -54,7 +54,7 @@ def test_the_first_rounds_of_all_are_plain():
 
 
 @pytest.mark.parametrize(("took", "brought"), [(1.0, 1.2), (1.5, 2), (6.0, 8)])
-def test_what_gains_is_stopped_for_a_reference_only(took, brought):
+def test_drafting_that_gains_is_stopped_for_a_reference_only(took, brought):
     seconds, drafted = decode(Guard(), 3000, took=took, brought=brought)
     plain = 1 / (1 - 1 / AGE) - 1
     assert drafted >= 3000 / brought * (1 - 2 * plain) - 2
@@ -87,13 +87,13 @@ def test_a_machine_that_becomes_slower_as_a_whole_is_no_loss():
     assert not guard.is_closed
 
 
-def test_a_machine_that_becomes_faster_hides_a_loss_until_the_next_reference():
+def test_a_faster_machine_hides_a_loss_until_the_next_reference():
     fast = lambda i: 0.3 if i >= 50 else 1.0  # noqa: E731
     seconds, _ = decode(Guard(), 2000, plain=fast, took=0.6, brought=1)
     assert seconds <= 50 + 0.3 * 1950 * (1 + SHARE) + 0.3 * (2 * AGE + MOST + WIDE + 5)
 
 
-def test_verifying_that_becomes_dear_in_mid_reply_is_a_loss_of_the_purse():
+def test_the_purse_pays_for_verifying_that_becomes_dear():
     seconds, _ = decode(Guard(), 1000, took=lambda i: 4.0 if i >= 100 else 1.5, brought=2)
     assert seconds <= 100 * 1.5 + 800 * (1 + SHARE) + MOST + WIDE * 4 + 4 + 3
 
@@ -129,7 +129,7 @@ def test_a_stopped_draft_is_tried_again_and_goes_on_once_it_gains():
     assert drafted > 300
 
 
-def test_nothing_is_owed_for_ever():
+def test_any_loss_leaves_a_bounded_debt():
     guard = Guard()
     add(guard, 1, 1, 1.0, drafted=False)
     for _ in range(50):
@@ -140,11 +140,11 @@ def test_nothing_is_owed_for_ever():
     assert -DISTURBED <= guard.purse <= 0
 
 
-# ---- planted bugs: each guard below is wrong in one way, and breaks a bound that the true one keeps
+# ---- planted bugs: each guard below is wrong in one way and breaks a bound that the true one keeps
 
 
 class Predicting(Guard):
-    """Trusts a prediction of what drafting rounds take: 1.3 times at most."""
+    """Trusts a prediction of drafting rounds: 1.3 plain rounds at most."""
 
     def add(self, step, rows, *, drafted):
         drafting, forward, other = step.seconds
@@ -178,7 +178,7 @@ class Generous(Guard):
 
 
 class Pooled(Guard):
-    """Takes what all sequences committed for one sequence's."""
+    """Counts the tokens of all sequences as one sequence's."""
 
     def add(self, step, rows, *, drafted):
         step.tokens *= step.sequences if drafted else 1

@@ -62,7 +62,7 @@ def test_close_to_the_best_fixed_length(v, c, alpha):
 
 @pytest.mark.parametrize(("c", "v"), [(0.34, linear(0.1)), (0.05, linear(0.1)), (0.34, cliff), (0.0, linear(0.1))])
 def test_a_draft_that_is_never_right_costs_a_hundredth(c, v):
-    """C12, from the first token on."""
+    """The loss stays within 2 % from the first token on."""
     for seed in range(2):
         source = Source("stranger", flat(0.0), c)
         controller = controller_of([source], v, most=8)
@@ -120,7 +120,7 @@ def test_of_two_sources_the_one_that_does_not_pay_is_left_out():
 
 
 def test_after_a_fast_text_a_slower_source_is_used_at_once():
-    """Copying sets a pace that a model cannot keep; when there is nothing left to copy, the model is what there is."""
+    """Copies raise the rate above what the model earns; once they end, the model must draft at the lower rate."""
     for seed in range(3):
         copy, model = Source("copy", flat(0.98), heeds=True), Source("model", flat(0.85), 0.25, heeds=True)
         engine = Simulated([copy, model], linear(0.05), noise=0.05, seed=seed)
@@ -140,8 +140,8 @@ def test_a_round_that_lost_much_stops_no_source_that_pays():
     assert engine.depths.count(0) <= 2, "a reference"
 
 
-def test_a_source_that_had_nothing_to_say_is_asked_again():
-    """For another text at once, for the rest of a long one after a while."""
+def test_a_silent_source_is_asked_again():
+    """At once for another text, after a while for the rest of a long one."""
     for sequence, tokens in ((0, 700), (1, 100)):
         copy = Source("copy", flat(0.9), there=0.0)
         engine = Simulated([copy], linear(0.1))
@@ -191,7 +191,7 @@ def test_a_machine_that_becomes_slow_as_a_whole_changes_nothing():
     assert np.mean(engine.depths) > 3
 
 
-def test_time_that_nobody_reports_as_drafting_ends_it():
+def test_drafting_time_that_no_source_reports_ends_drafting():
     source = Source("m", flat(0.5))
     engine = Simulated([source], linear(0.05), hidden=1.5)
     controller = controller_of([source], linear(0.05))
@@ -213,7 +213,7 @@ def test_a_source_that_was_not_calibrated_is_found_to_take_time():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9])
 def test_a_batch_shares_the_price_of_its_rows(alpha):
-    """Rows are free up to eight and dear beyond: what one sequence may do, eight may not."""
+    """Rows are free up to eight and dear beyond: depths that pay for one sequence do not for eight."""
 
     def v(rows):
         return 1 + 0.02 * min(rows, 8) + 0.15 * max(rows - 8, 0)
@@ -242,8 +242,8 @@ def test_sequences_share_the_price_of_a_step():
 # ---- reasons and hostile rounds
 
 
-def test_who_weighs_guesses_goes_deeper_than_pays_on_average_where_it_is_sure():
-    """Two rounds of five it is sure, and knows: a short length is best on average, and eight guesses where it is."""
+def test_a_source_that_weighs_goes_deeper_where_it_is_sure():
+    """The source is sure in two rounds of five: a short length is best on average, eight guesses in those rounds."""
 
     def play(weighing):
         controller = OptimalController(
@@ -318,7 +318,7 @@ def test_hostile_rounds_poison_nothing(seconds):
     engine, controller = Simulated([source], linear(0.05)), controller_of([source], linear(0.05))
     engine.play(controller, 300)
     view = View(0, np.zeros(9, np.int32), SamplingParams())
-    for i in range(2 if seconds[0] == 1e9 else 20):  # what could be true is believed if it lasts
+    for i in range(2 if seconds[0] == 1e9 else 20):  # a plausible value is believed if it lasts
         controller.budgets([view], Load(1, 0))
         controller.observe(0, hostile(seconds, censored=i % 2 == 0, spent=seconds[0]))
     (budget,) = controller.budgets([view], Load(1, 0))
@@ -327,7 +327,7 @@ def test_hostile_rounds_poison_nothing(seconds):
     assert engine.play(controller, 300) > 0.85 * best_fixed(source, linear(0.05)), controller.reason
 
 
-def test_what_a_stop_cut_is_not_held_against_a_source():
+def test_tokens_cut_by_a_stop_do_not_count_against_sources():
     source = Source("m", flat(0.9), 0.1)
     engine, controller = Simulated([source], linear(0.05)), controller_of([source], linear(0.05))
     engine.play(controller, 200)
@@ -339,7 +339,7 @@ def test_what_a_stop_cut_is_not_held_against_a_source():
     assert rate[1] >= rate[0] - 1
 
 
-def test_no_sequences_no_sources_and_nothing_asked_are_answered():
+def test_empty_batches_and_missing_sources_get_empty_budgets():
     table = CostTable({1: 0.02})
     view = View(0, np.zeros(9, np.int32), SamplingParams())
     assert OptimalController(table, ["m"], most=4).budgets([], Load(0, 0)) == []
@@ -347,7 +347,7 @@ def test_no_sequences_no_sources_and_nothing_asked_are_answered():
         assert controller.budgets([view, view], Load(2, 0))[1].nodes == 0
 
 
-def test_a_renewed_table_is_gone_by_at_once_and_what_is_known_of_sources_stays():
+def test_a_renewed_table_applies_at_once_and_source_records_stay():
     source = Source("m", flat(0.8))
     controller = OptimalController(
         CostTable({rows: PLAIN * (1 + 0.01 * rows) for rows in (1, 2, 4, 8, 16)}), ["m"], most=8
@@ -365,7 +365,7 @@ def test_a_renewed_table_is_gone_by_at_once_and_what_is_known_of_sources_stays()
 # ---- forwards timed between rounds
 
 
-def test_what_rounds_contradict_is_timed_at_once_and_the_purse_pays():
+def test_contradicted_rows_are_timed_at_once_and_the_purse_pays():
     truth = linear(0.05)
     source = Source("m", flat(0.9))
     controller = controller_of([source], lambda rows: truth(rows) * (1 if rows == 1 else 30 if rows > 8 else 0.1))
@@ -383,7 +383,7 @@ def test_what_rounds_contradict_is_timed_at_once_and_the_purse_pays():
         assert controller.cost.at(rows) == pytest.approx(PLAIN * truth(rows), rel=0.1)
 
 
-def test_nothing_is_timed_while_rounds_agree_with_what_was_measured():
+def test_nothing_is_timed_while_rounds_agree_with_the_table():
     for factor in (1.0, 7.0):  # a machine that is slower as a whole is no contradiction
         source = Source("m", flat(0.9))
         engine = Simulated([source], linear(0.05), noise=0.05)

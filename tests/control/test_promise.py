@@ -1,7 +1,7 @@
-"""Never slower, whatever was measured: on a virtual clock, tables and steps wrong in every way, in the first reply.
+"""Never slower, whatever was measured: tables and steps wrong in every way, on a virtual clock, from the first reply.
 
-All times are against plain decoding. The first reply of a process learns with them, and has 8 % for it; from the second
-one on little is left to learn, and the gain is there.
+All times are relative to plain decoding. The first reply of a process may lose 8 % to learning; from the second one on
+little is left to learn, and replies gain.
 """
 
 import itertools
@@ -23,7 +23,7 @@ TOKENS = 256
 FIRST, LATER = (
     1.08,
     1.06,
-)  # of plain seconds; what earlier replies gained a later one may lose, as far as the purse goes
+)  # of plain seconds; a later reply may lose what earlier ones gained, up to the purse
 
 
 def sources(kind):
@@ -37,7 +37,7 @@ def sources(kind):
 
 
 def tables(*, singles=False):
-    """Yield names and functions of rows: times the truth, nothing if missing. `singles`: each row by itself."""
+    """Yield names and functions of rows: times the truth, or missing. `singles`: each row by itself."""
     for f in FACTORS:
         yield f"all {f}", lambda rows, f=f: f
         yield f"all but one row {f}", lambda rows, f=f: f if rows > 1 else 1
@@ -115,7 +115,7 @@ def test_no_table_makes_eight_replies_slower(pair):
 @pytest.mark.parametrize("kind", ["copy", "good", "mix"])
 @pytest.mark.parametrize("after", ["dear", "flat", "cliff", "slow", "fast"])
 def test_the_truth_may_change_in_mid_reply(kind, after, sequences):
-    """Verifying becomes dear, or cheap; all becomes three times slower, or faster."""
+    """Verifying becomes dear, or cheap; everything becomes three times slower, or faster."""
     now = {"v": TRUTHS["steep"], "pace": 1.0}
     found = sources(kind)
     controller = controller_of(found, now["v"])
@@ -123,15 +123,15 @@ def test_the_truth_may_change_in_mid_reply(kind, after, sequences):
     engine.play(controller, TOKENS, sequences=sequences)
     now.update({"slow": {"pace": 3.0}, "fast": {"pace": 1 / 3}}.get(after, {"v": TRUTHS.get(after)}))
     gained = [engine.play(controller, TOKENS, sequences=sequences) for _ in range(2)]
-    # What was learnt on a machine three times slower holds until the next reference.
+    # A reference from a machine three times slower holds until the next one.
     assert 1 / gained[0] < (1.15 if after == "fast" else FIRST), (gained, controller.reason)
     assert 1 / gained[1] < LATER, (gained, controller.reason)
     if kind == "good" and after == "flat" and sequences == 1:
         assert gained[1] > 1.3
 
 
-def test_the_first_gain_of_a_poisoned_process_comes_in_its_first_reply():
-    """What a machine busy with something else leaves behind: one row alone, 40 times too long, and steps alike."""
+def test_a_poisoned_process_gains_in_its_first_reply():
+    """A calibration from a busy machine: one row alone, 40 times too long, and steps alike."""
     first, second = replies("good", TRUTHS["flat"], lambda rows: 40 if rows == 1 else None, steps=130.0)
     right, _ = replies("good", TRUTHS["flat"])
     assert first < right * 1.15
@@ -147,8 +147,8 @@ class Open(Guard):
 
 
 @pytest.mark.parametrize("sequences", [1, 8])
-def test_the_guard_alone_keeps_the_promise_and_a_wrong_one_does_not(sequences, monkeypatch):
-    """Tables that promise rows for nothing, and gates that never close: without a purse each costs many long rounds."""
+def test_only_a_true_guard_keeps_the_promise(sequences, monkeypatch):
+    """Tables that promise free rows, and gates that never close: without a purse each costs many long rounds."""
     monkeypatch.setattr(Gate, "is_open", lambda self, sequence: True)
 
     def worst(guard):

@@ -17,7 +17,7 @@ def test_a_pace_is_the_best_of_all_counts(seed):
     assert best_pace(survival, step, budget) == pytest.approx(wanted)
 
 
-def test_prices_fall_to_what_a_poor_round_can_earn_and_rise_to_what_a_copy_does():
+def test_prices_fall_in_a_poor_round_and_rise_beside_copies():
     budget = Budget(8, 8, np.array([0.0, 0.25]), {"m": 0.25}, plain=0.5)
     sure, unlikely = np.ones(1), np.full(1, 0.01)
     assert _fair(budget, sure, []).step["m"] == pytest.approx(0.25 * 2 / 0.75), "a copy earns more than the price"

@@ -28,7 +28,7 @@ def test_without_a_sibling_it_needs_no_model():
     assert drafter.sources == ("predicted", "suffix")
 
 
-def test_a_companion_joins_unless_it_cannot_be_read_or_has_other_tokens(monkeypatch):
+def test_a_companion_joins_if_readable_and_of_the_same_tokens(monkeypatch):
     target = replace(target_of(), path=Path("target.gguf"))
     small = loaded("small", TinyModel(16, seed=2), target.tokenizer.pieces)
     other = loaded("other", TinyModel(16, seed=2), target.tokenizer.pieces[::-1])
@@ -76,7 +76,7 @@ def test_auto_and_a_name_write_what_plain_decoding_writes(talker):
     assert reply.tally.drafted_tokens > 0
 
 
-def test_a_companion_makes_room_for_a_named_model_where_laws_are_weighed(monkeypatch, talker, tmp_path):
+def test_a_named_model_replaces_a_companion_where_laws_are_weighed(monkeypatch, talker, tmp_path):
     small, named = (tmp_path / name for name in ("small.gguf", "named.gguf"))
     for path in (small, named):
         path.write_bytes(talker.read_bytes())
@@ -87,7 +87,7 @@ def test_a_companion_makes_room_for_a_named_model_where_laws_are_weighed(monkeyp
     assert drafter_of(talker, f"auto,{small}").sources[-2:] == ("suffix", "small"), "the same file drafts once"
 
 
-def test_a_companion_that_memory_has_no_room_for_is_left_out(monkeypatch, talker, tmp_path):
+def test_a_companion_too_large_for_memory_is_left_out(monkeypatch, talker, tmp_path):
     small = tmp_path / "small.gguf"
     small.write_bytes(talker.read_bytes())
     monkeypatch.setattr(auto, "companions", lambda path: [Companion(small, 1000, "because")])

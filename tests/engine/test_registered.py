@@ -133,7 +133,7 @@ def test_a_drafter_of_few_methods_drafts_under_its_name(talker, made, kind, name
         assert {*drafters[0].calls} == {"propose", "observe", "release"}
 
 
-def test_what_a_class_of_its_own_has_beside_the_three_is_used():
+def test_a_class_may_have_more_than_the_three_methods():
     class Rich(ThreeMethods):
         sources, weighs, experience = ("a", "b"), {"a"}, {"a": "a record"}
         is_taught = True
@@ -160,7 +160,7 @@ def test_what_a_class_of_its_own_has_beside_the_three_is_used():
 
 
 @pytest.mark.parametrize("lost", ["propose", "observe", "release"])
-def test_a_class_without_one_of_the_three_is_refused_and_told_the_cure(talker, made, lost):
+def test_a_class_lacking_a_method_is_refused_with_a_cure(talker, made, lost):
     methods = {name: getattr(ThreeMethods, name) for name in ("propose", "observe", "release") if name != lost}
     register_drafter("mine", lambda setting, argument: type("Half", (), methods)())
     with pytest.raises(UsageError, match=f"drafter `mine` must have .*`Half` lacks `{lost}`") as caught:

@@ -67,7 +67,7 @@ def test_the_tables_of_the_documentation_are_the_registries():
 
 
 @pytest.mark.parametrize("registry", [DRAFTERS, VERIFIERS, CONTROLLERS], ids=lambda registry: registry.option)
-def test_a_name_stands_in_no_other_module_but_where_it_is_meant(registry):
+def test_names_of_choices_stand_only_in_the_expected_modules(registry):
     """Defaults, the source a drafter goes by and what a command does by one name are meant; lists of names are not."""
     lists = {}
     for path in (ROOT / "paceline").rglob("*.py"):
@@ -83,7 +83,7 @@ def test_every_choice_can_be_made_or_its_module_found():
             assert callable(paceline.registry.imported(choice.factory)), choice.name
 
 
-def test_a_registered_look_up_goes_beside_a_model_where_laws_are_weighed(talker, own_names, tmp_path):
+def test_a_registered_look_up_joins_a_model_where_laws_count(talker, own_names, tmp_path):
     register_drafter("again", lambda setting, argument: Again())
     model = tmp_path / "copy.gguf"
     model.write_bytes(Path(talker).read_bytes())
@@ -94,7 +94,7 @@ def test_a_registered_look_up_goes_beside_a_model_where_laws_are_weighed(talker,
     assert reply.tally.by_source["copy"]["accepted"] > 0
 
 
-def test_a_drafter_that_draws_is_one_of_one_where_laws_are_weighed(own_names):
+def test_only_one_drafter_draws_where_laws_are_weighed(own_names):
     register_drafter("again", lambda setting, argument: Again(), draws=True)
     with pytest.raises(UsageError, match=r"got `again` and `model\.gguf`"):
         LLMConfig.of(draft="again,model.gguf", verify="rejection")
@@ -103,7 +103,7 @@ def test_a_drafter_that_draws_is_one_of_one_where_laws_are_weighed(own_names):
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_laws_are_taken_from_those_that_were_registered_to_have_some(talker, own_names, draws):
+def test_laws_are_taken_only_from_drafters_registered_to_draw(talker, own_names, draws):
     vocab = LLM(talker, draft="off", context=64).target.model.spec.vocab
     register_drafter("liar", lambda setting, argument: Again(np.full(vocab, 1 / vocab)), draws=draws)
     llm = LLM(talker, draft="liar", verify="rejection", control="fixed", draft_tokens=2, context=256)
@@ -155,7 +155,7 @@ def test_a_name_that_reads_as_something_else_is_refused(own_names, register, nam
         register(name, lambda *arguments: None)
 
 
-def test_the_example_of_the_documentation_runs_and_its_names_are_in_the_help(talker, tmp_path):
+def test_the_documented_example_runs_and_its_names_reach_the_help(talker, tmp_path):
     """In a process of its own: help is made when a command is first called."""
     program = tmp_path / "program.py"
     calls = "import sys\nfrom paceline.cli.main import run\nsys.exit(run(['generate', '--help']))\n"

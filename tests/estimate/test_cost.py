@@ -26,7 +26,7 @@ def test_a_measured_dip_is_levelled():
     assert (np.diff(CostTable({1: 3e-3, 2: 1e-3, 4: 2e-3}).seconds(range(1, 9))) >= 0).all()
 
 
-def test_a_point_that_looks_dear_is_taken_for_what_its_neighbours_say_until_it_is_tried():
+def test_an_untried_dear_point_lies_between_its_neighbours():
     """Noise in the measurement: five rows were 91 ms and six 127, so a sixth was never checked, and took 97."""
     table = CostTable({1: 0.058, 4: 0.079, 5: 0.091, 6: 0.127, 8: 0.126, 12: 0.19})
     assert table.at(6) == pytest.approx(0.091 + (0.1265 - 0.091) / 3, rel=0.02)
@@ -39,7 +39,7 @@ def test_a_point_that_looks_dear_is_taken_for_what_its_neighbours_say_until_it_i
     assert hull(np.array([3]), np.array([1.0])).tolist() == [1.0]
 
 
-def test_json_brings_it_back_and_refuses_what_is_none():
+def test_json_restores_a_table_and_refuses_anything_else():
     table = CostTable(MEASURED)
     np.testing.assert_array_equal(CostTable.from_json(table.to_json()).base, table.base)
     for wrong in (None, [], {}, {"1": 0}, {"0": 1.0}, {"1": "x"}, {"one": 1.0}, {"1": math.nan}, {"1": None}):
@@ -47,7 +47,7 @@ def test_json_brings_it_back_and_refuses_what_is_none():
             CostTable.from_json(wrong)
 
 
-def test_one_disturbed_round_means_nothing_and_many_do():
+def test_one_disturbed_round_changes_nothing_and_many_do():
     table = CostTable(MEASURED)
     chance = np.random.default_rng(0)
     for _ in range(200):
@@ -59,7 +59,7 @@ def test_one_disturbed_round_means_nothing_and_many_do():
     assert table.at(8) == pytest.approx(0.068), "what was not seen moves along"
 
 
-def test_points_seen_of_late_speak_for_themselves():
+def test_points_seen_of_late_keep_their_own_correction():
     """Verifying became slower and plain decoding did not: a uniform correction would hide it."""
     table = CostTable(MEASURED)
     for _ in range(20):
@@ -94,7 +94,7 @@ def test_two_rounds_overrule_what_was_measured(factor):
         assert MEASURED[8] <= table.at(16) <= 3 * MEASURED[8]
 
 
-def test_rows_that_no_round_had_lie_between_those_that_one_had():
+def test_unseen_rows_lie_between_the_seen_ones():
     for factor in (0.02, 50):
         table = CostTable({rows: seconds * (factor if rows > 1 else 1) for rows, seconds in MEASURED.items()})
         for _ in range(2):
@@ -105,7 +105,7 @@ def test_rows_that_no_round_had_lie_between_those_that_one_had():
         assert 0.0199 <= table.at(2) <= table.at(8) <= 0.0501
 
 
-def test_a_first_look_at_a_point_says_nothing_of_those_that_were_seen():
+def test_a_first_look_at_a_point_moves_no_seen_point():
     """A table five times too low: the second point that is seen corrects itself, not the first one once more."""
     table = CostTable({rows: seconds / 5 for rows, seconds in MEASURED.items()})
     for _ in range(6):
@@ -126,7 +126,7 @@ def test_two_stalls_at_a_rare_number_of_rows_are_forgotten():
     assert table.at(8) == pytest.approx(0.034, rel=0.1)
 
 
-def test_reach_is_what_a_forward_may_have_if_the_table_is_wrong_where_it_was_seen():
+def test_reach_allows_for_a_table_that_seen_points_contradict():
     table = CostTable({rows: (1 if rows == 1 else 25) * seconds for rows, seconds in MEASURED.items()})
     for _ in range(2):
         table.observe(1, 0.02)
@@ -149,7 +149,7 @@ def test_reach_is_what_a_forward_may_have_if_the_table_is_wrong_where_it_was_see
     assert true.reach(1.5 * 0.05) == 16
 
 
-def test_rows_are_unknown_once_those_that_were_seen_contradict_what_was_measured():
+def test_unseen_rows_are_unknown_once_seen_ones_contradict_the_table():
     table = CostTable(MEASURED)
     for rows in (1, 2, 1, 2):
         table.observe(rows, 3 * MEASURED[rows])

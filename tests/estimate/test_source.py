@@ -1,4 +1,4 @@
-"""What speaks against a source is not for ever, and sequences of one batch are told apart."""
+"""A source recovers from wrong guesses, and sequences of one batch have rates of their own."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def source_of(right, depth=4):
     return source
 
 
-def test_a_depth_given_up_is_believed_to_be_like_the_others_again():
+def test_a_depth_no_longer_drafted_returns_to_the_common_rate():
     source = Source("m", 4)
     observe(source, 1, 0, times=20)
     assert source.survivals([0])[0, 1] < 0.15
@@ -47,7 +47,7 @@ def test_a_sequence_without_guesses_is_like_its_source():
     np.testing.assert_allclose(cut.survivals([3, 4])[0], cut.survivals([4])[0])
 
 
-def test_a_sequence_given_up_comes_near_the_others_again_and_one_that_ended_is_forgotten():
+def test_unused_sequences_fade_to_the_common_rate_ended_ones_go():
     source = source_of(0.8)
     source.keep([3, 4])
     observe(source, 0, times=20, sequence=3)

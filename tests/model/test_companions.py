@@ -48,7 +48,7 @@ def found(target):
     return [one.path.name for one in companions(target)]
 
 
-def test_a_smaller_one_of_the_family_is_found_wherever_models_lie(tmp_path, home):
+def test_a_smaller_model_of_the_family_is_found_anywhere(tmp_path, home):
     target = write(tmp_path / "own" / "big.gguf", layers=8)
     assert found(target) == []
     write(tmp_path / "own" / "beside.gguf", layers=2)
@@ -80,7 +80,7 @@ def test_its_own_line_comes_before_a_smaller_one_of_another(tmp_path):
     ],
     ids=lambda other: " ".join(other),
 )
-def test_as_large_a_model_or_one_of_another_family_or_vocabulary_is_not(tmp_path, other):
+def test_models_as_large_or_unrelated_are_no_companions(tmp_path, other):
     target = write(tmp_path / "big.gguf", layers=8)
     write(tmp_path / "other.gguf", **{"layers": 1, **other})
     assert found(target) == []
@@ -148,7 +148,7 @@ def test_heads_are_read_and_no_more(tmp_path):
     assert seconds < 0.5, "some 0.2 ms a file"
 
 
-def test_auto_drafts_with_it_for_a_path_and_doctor_says_so(tmp_path, talker):
+def test_auto_drafts_with_a_companion_and_doctor_says_so(tmp_path, talker):
     small = tmp_path / "talker-small.gguf"
     target = write(tmp_path / "big.gguf", layers=8)
     write(small, layers=1)

@@ -35,7 +35,7 @@ def pooled(pages, drafter=None, *, model=None, slots=8):
 
 
 class Watch:
-    """Plays an engine round by round, recounts everything and keeps who had how many rows."""
+    """Plays an engine round by round, recounts everything and keeps the rows of each sequence."""
 
     def __init__(self, engine):
         self.engine, self.said, self.rounds, self.preempted = engine, {}, [], 0
@@ -113,7 +113,7 @@ def mixed(seed, temperature, drafter=None, pages=None):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("seed", sweep(range(12), fast=range(3)))
-def test_any_mix_over_a_small_pool_says_what_each_says_alone(seed, temperature):
+def test_batched_replies_over_a_small_pool_equal_single_ones(seed, temperature):
     assert mixed(seed, temperature).preempted > 0
 
 
@@ -136,7 +136,7 @@ def preempting(temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_preempted_reply_gives_its_pages_back_and_goes_on_exactly(temperature):
+def test_a_preempted_reply_returns_its_pages_and_resumes_exactly(temperature):
     model, requests, watch = preempting(temperature)
     scheduler, cache = watch.engine.parts.scheduler, watch.engine.cache
     while not watch.preempted:
@@ -194,7 +194,7 @@ def test_a_prompt_alone_is_read_in_whole_chunks():
     assert [turns[0][1] for turns in watch.rounds] == [256, 256, 256, 132, 1]
 
 
-def test_prompts_go_on_beside_more_replies_than_a_round_has_rows():
+def test_prompts_progress_beside_more_replies_than_rows():
     """And the replies take turns."""
     scheduler = Scheduler(TinyModel(VOCAB).new_cache(200 * PAGE), 32)
     texts = [*([[1, 2]] * 20), list(range(16)) * 4]
@@ -243,7 +243,7 @@ def test_requests_wait_while_others_have_the_pages():
 
 
 def lost(sequence):
-    """Forgets the latest token of who is preempted."""
+    """Forgets the latest token of a preempted sequence."""
     sequence._length -= 1
 
 
@@ -271,7 +271,7 @@ def broken(name, monkeypatch):
         self._running.append(self._running.pop(0))
         return preempt(self)
 
-    def for_everybody(self, row_budget):
+    def for_all(self, row_budget):
         lacking = {one.id: len(one) - self._cache.length(one.cache) for one in self._running}
         return [(one, min(lacking[one.id], row_budget)) for one in self._running]
 
@@ -285,21 +285,21 @@ def broken(name, monkeypatch):
         "loses a token": ("_preempt", loses_a_token),
         "last in line": ("_preempt", last_in_line),
         "preempts the oldest": ("_preempt", preempts_the_oldest),
-        "rows for everybody": ("_shares", for_everybody),
+        "rows for all": ("_shares", for_all),
         "readers first": ("_shares", readers_first),
     }[name]
     monkeypatch.setattr(Scheduler, method, bug)
 
 
 BUGS = ("keeps pages", "stays open", "loses a token", "last in line", "preempts the oldest")
-BUGS += ("rows for everybody", "readers first")
+BUGS += ("rows for all", "readers first")
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug, monkeypatch):
     broken(bug, monkeypatch)
     laws = [
-        lambda: test_a_preempted_reply_gives_its_pages_back_and_goes_on_exactly(0.8),
+        lambda: test_a_preempted_reply_returns_its_pages_and_resumes_exactly(0.8),
         test_requests_in_line_stay_in_line,
         test_eight_prompts_share_rounds_with_a_running_reply,
     ]

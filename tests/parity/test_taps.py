@@ -124,7 +124,7 @@ class Chains(TinyModel):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_model_of_chains_is_given_one_path_of_each_tree(temperature):
+def test_a_model_of_chains_gets_one_path_per_tree(temperature):
     model, params = Chains(16, reach=None), SamplingParams(temperature, max_tokens=30)
     prompts = [[1, 2, 3], [4, 5]]
     answers = {i: plain_tokens(model, prompt, params) for i, prompt in enumerate(prompts)}

@@ -1,4 +1,4 @@
-"""How a service ends, what it measures and saves meanwhile, and that a fork and the end of a process are told of."""
+"""How a service ends, what it measures and saves meanwhile, and what a fork and the end of a process raise."""
 
 import multiprocessing
 import subprocess
@@ -16,7 +16,7 @@ from paceline.service import service as home
 # ---- ends
 
 
-def test_closing_cancels_what_is_open_and_nothing_can_be_asked_after(service, drafter):
+def test_closing_cancels_open_requests_and_refuses_later_ones(service, drafter):
     drafter.gate.clear()
     before = {*threading.enumerate()}
     service.ask(both := [ticket(0, LONG), ticket(1, LONG)])
@@ -32,7 +32,7 @@ def test_closing_cancels_what_is_open_and_nothing_can_be_asked_after(service, dr
     assert {*threading.enumerate()} <= before, "its thread has ended"
 
 
-def test_closing_wakes_those_that_wait(service, drafter):
+def test_closing_wakes_waiting_readers(service, drafter):
     service.ask([one := ticket(0, LONG)])
     reasons = []
     thread = threading.Thread(target=lambda: reasons.append(all_of(service, one)[-1].finish_reason))
@@ -42,7 +42,7 @@ def test_closing_wakes_those_that_wait(service, drafter):
     assert reasons in (["cancelled"], ["length"])
 
 
-def test_a_thread_that_is_gone_is_told_of(service, monkeypatch):
+def test_a_thread_that_is_gone_raises_an_error(service, monkeypatch):
     monkeypatch.setattr(home, "LOOK", 0.01)
     monkeypatch.setattr(service, "_run", lambda: None)
     with pytest.raises(PacelineError, match="is gone"):
@@ -54,7 +54,7 @@ def test_a_thread_that_is_gone_is_told_of(service, monkeypatch):
 
 
 class Counting:
-    """Stands for upkeep and memory: tells when each was asked for, and what ran meanwhile."""
+    """Stands for upkeep and memory: records when each was called, and what ran meanwhile."""
 
     def __init__(self, service=None):
         self.service, self.measured, self.saved, self.rounds = service, [], [], 0
@@ -124,7 +124,7 @@ def test_upkeep_has_what_the_service_asks_for():
     assert all(callable(getattr(Upkeep, name)) for name in ("between_requests", "before_round"))
 
 
-def test_once_python_has_begun_to_end_nothing_is_asked(talker):
+def test_requests_at_the_end_of_python_are_refused(talker):
     """By an exit handler that runs after the service's own; those that run before it may ask."""
     program = f"""
 import atexit
@@ -146,7 +146,7 @@ next(open_one)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_child_of_an_idle_service_has_a_thread_of_its_own(service):
+def test_a_child_of_an_idle_service_has_its_own_thread(service):
     service.ask([one := ticket(0)])
     mine = tokens_of(all_of(service, one))
     context = multiprocessing.get_context("fork")

@@ -1,4 +1,4 @@
-"""The Python face over its service: replies closed, let go and interrupted leave nothing behind."""
+"""The Python face over its service: replies closed, collected and interrupted leave nothing behind."""
 
 import gc
 import os
@@ -40,7 +40,7 @@ def test_a_reply_closed_early_says_cancelled(llm):
     assert llm.stream("never asked", LONG).completion.finish_reason is None
 
 
-def test_a_reply_let_go_is_cancelled(llm):
+def test_a_collected_reply_is_cancelled(llm):
     for event in llm.stream("Once upon a time", LONG):
         assert event.tokens
         break
@@ -66,7 +66,7 @@ def test_a_reply_goes_on_while_its_reader_does_something_else(llm):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_ctrl_c_in_generate_cancels_and_the_next_call_is_sound(llm):
+def test_ctrl_c_cancels_generate_and_the_next_call_works(llm):
     alone = llm.generate("Once upon a time", SHORT).token_ids
     slow = SamplingParams(
         max_tokens=1000, ignore_eos=True, logits_processors=(lambda ids, row: time.sleep(0.005) or row,)
@@ -93,7 +93,7 @@ def test_a_closed_model_says_so_and_its_thread_ends(talker):
         llm.check_idle("this")
 
 
-def test_a_model_let_go_takes_its_thread_along(talker):
+def test_a_collected_model_ends_its_thread(talker):
     before = {thread.ident for thread in threading.enumerate()}
     llm = LLM(talker, draft="off", context=128)
     llm.generate("x", SHORT)

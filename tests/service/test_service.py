@@ -100,7 +100,7 @@ def test_what_is_cancelled_leaves_the_others_alone(service):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), SystemExit(3), UsageError("wrong"), MemoryError()])
-def test_a_round_that_fails_ends_its_requests_and_the_service_lives_on(service, drafter, error):
+def test_a_failed_round_ends_its_requests_and_not_the_service(service, drafter, error):
     drafter.fails = error
     service.ask(both := [ticket(0), ticket(1)])
     for one in both:
@@ -132,7 +132,7 @@ def test_requests_that_wait_outlive_a_round_that_fails(service, drafter):
     assert len(healed) == 1
 
 
-def test_a_drafter_that_cannot_even_let_go_costs_no_reader_its_end(service, drafter, monkeypatch):
+def test_every_request_ends_though_a_drafter_fails_to_release(service, drafter, monkeypatch):
     drafter.fails = RuntimeError("odd")
     monkeypatch.setattr(drafter, "release", lambda sequence_id: 1 / 0)
     service.ask(both := [ticket(0), ticket(1)])
@@ -147,7 +147,7 @@ def test_a_drafter_that_cannot_even_let_go_costs_no_reader_its_end(service, draf
 # ---- calls, and asking from inside
 
 
-def test_a_call_runs_between_rounds_and_brings_back_what_it_says(service, drafter):
+def test_a_call_runs_between_rounds_and_returns_its_result(service, drafter):
     service.ask([one := ticket(0, LONG)])
     assert service.call(threading.get_ident) in drafter.threads
     with pytest.raises(ZeroDivisionError):
@@ -172,7 +172,7 @@ def test_asking_from_inside_a_round_is_refused(service, drafter):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_a_signal_handler_that_asks_is_refused_while_its_thread_waits(service, drafter):
+def test_a_signal_handler_in_a_waiting_thread_is_refused(service, drafter):
     said = []
 
     def handler(*_):
@@ -236,7 +236,7 @@ def ends_twice(monkeypatch):
 
 
 BUGS = {
-    never_ends: lambda service, drafter: test_a_round_that_fails_ends_its_requests_and_the_service_lives_on(
+    never_ends: lambda service, drafter: test_a_failed_round_ends_its_requests_and_not_the_service(
         service, drafter, RuntimeError("odd")
     ),
     forgets_the_end: lambda service, drafter: test_a_cancelled_request_ends_exactly_once(service, drafter, "running"),
