@@ -20,9 +20,7 @@ SIZED = (".py", ".cpp", ".h", ".inc")
 # A module imports its own level and lower ones.
 LEVELS = {
     **dict.fromkeys(("types", "errors", "registry", "choices", "config", "hardware", "store"), 0),
-    **dict.fromkeys(("tokenizer", "tokenizer_gguf", "tokenizer_json"), 1),
-    **dict.fromkeys(("pretokenizers", "sentencepiece", "stream", "marks"), 1),
-    **dict.fromkeys(("chat", "sandbox", "model", "kernels", "sample", "verify", "estimate", "control", "_native"), 1),
+    **dict.fromkeys(("text", "model", "kernels", "sample", "verify", "estimate", "control", "_native"), 1),
     "draft": 2,
     "lab": 2,
     "engine": 3,
@@ -33,10 +31,10 @@ LEVELS = {
 }
 # Neighbours on one level that must not know each other: laws and control are pure maths (drawing has a native twin).
 FORBIDDEN = {
-    "sample": ("model", "tokenizer", "chat", "stream", "verify", "control", "estimate"),
-    "verify": ("model", "kernels", "tokenizer", "chat", "stream", "control", "estimate"),
-    "control": ("model", "kernels", "tokenizer", "chat", "stream", "verify"),
-    "estimate": ("model", "kernels", "tokenizer", "chat", "stream", "verify", "control", "sample"),
+    "sample": ("model", "text", "verify", "control", "estimate"),
+    "verify": ("model", "kernels", "text", "control", "estimate"),
+    "control": ("model", "kernels", "text", "verify"),
+    "estimate": ("model", "kernels", "text", "verify", "control", "sample"),
     "model": ("sample", "verify", "control", "estimate"),
 }
 # A backend is known by what it declares (model/base.py), not by its class.

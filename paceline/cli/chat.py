@@ -49,7 +49,7 @@ def chat(given: o.Shared) -> int:
         raise UsageError("turns come from stdin, and stdin is closed", hint="leave out `<&-`")
 
     with importing():
-        from paceline.chat import ChatTemplate
+        from paceline.text.chat import ChatTemplate
         from paceline.service.llm import LLM
 
     llm = LLM(**asdict(config), progress=True)
@@ -125,7 +125,7 @@ class Conversation:
         from paceline.cli.main import complain
         from paceline.cli.reply import finish, play
         from paceline.cli.terminal import Painter, Screen
-        from paceline.stream import IncrementalDecoder
+        from paceline.text.stream import IncrementalDecoder
 
         lead = [{"role": "system", "content": self.system}] if self.system is not None else []
         user = {"role": "user", "content": text}

@@ -73,7 +73,7 @@ def generate(
 
     with importing():
         from paceline.service.llm import LLM
-        from paceline.stream import IncrementalDecoder
+        from paceline.text.stream import IncrementalDecoder
 
     llm = LLM(**asdict(config), progress=True)
     if raw:

@@ -14,7 +14,7 @@ import numpy as np
 from paceline.config import LLMConfig
 from paceline.estimate.acceptance import Record
 from paceline.model.base import Model
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View
 
 

@@ -22,7 +22,7 @@ from paceline import store
 from paceline.draft.base import Loaded
 from paceline.model.base import packed
 from paceline.model.sources import models_folder
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Ints
 
 WORTH_CUTTING = 2  # least ratio of the vocabulary to the head that was asked for

@@ -19,7 +19,7 @@ from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
 from paceline.errors import PacelineError
 from paceline.sample.law import check_logits
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
 
 SEGMENT, LONGEST = 48, 768  # bytes: of the text that is cut together, and where a word that never ends is broken

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.draft.base import Loaded
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Ints
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")

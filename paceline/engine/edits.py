@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Edits, SamplingParams
 
 _ANCHOR = "\n"  # no token reaches over a line's end into the word after it

@@ -18,7 +18,7 @@ from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import SLACK
 from paceline.model.narrowed import NarrowedModel
 from paceline.sample.params import check_ids, check_known, validate
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import Event
 from paceline.verify.base import Verifier
 

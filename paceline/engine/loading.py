@@ -24,7 +24,7 @@ from paceline.model import backend
 from paceline.model.files import ModelFile, open_model
 from paceline.model.sources import known_models, resolve
 from paceline.registry import complete
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 8192
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.engine.edits import edits_of
-from paceline.stream import IncrementalDecoder, StopMatcher
-from paceline.tokenizer import Tokenizer
+from paceline.text.stream import IncrementalDecoder, StopMatcher
+from paceline.text.tokenizer import Tokenizer
 from paceline.types import FinishReason, Ints, SamplingParams, View
 
 WAITING = -1  # the cache handle of a sequence that holds nothing yet

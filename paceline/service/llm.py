@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.chat import ChatTemplate, encode_chat
+from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
 from paceline.draft.base import Loaded
 from paceline.engine.calibrate import Instruments

@@ -140,7 +140,7 @@ def test_a_model_without_template_is_refused_before_any_turn(chat, monkeypatch):
     def refuse(tokenizer):
         raise UsageError("no template")
 
-    monkeypatch.setattr("paceline.chat.ChatTemplate.of", refuse)
+    monkeypatch.setattr("paceline.text.chat.ChatTemplate.of", refuse)
     result, asked = chat("Hi\n")
     assert (result.code, asked) == (2, [])
     assert result.err == "error: this model has no chat template\n\nhint: use `paceline generate --raw`\n"

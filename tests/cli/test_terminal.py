@@ -6,7 +6,7 @@ import random
 import pytest
 
 from paceline.cli.terminal import Painter, Screen, is_coloured, visible
-from paceline.stream import IncrementalDecoder, StopMatcher
+from paceline.text.stream import IncrementalDecoder, StopMatcher
 
 
 class Bytes:

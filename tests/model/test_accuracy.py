@@ -17,7 +17,7 @@ from paceline.kernels.tensor import GgmlType, Tensor
 from paceline.model.files import open_model
 from paceline.model.native import NativeModel
 from paceline.model.sources import models_folder
-from paceline.tokenizer import Tokenizer
+from paceline.text.tokenizer import Tokenizer
 
 MOST_KL, LEAST_AGREEMENT = 0.01, 0.97
 SHORT, LONG = 64, 500

@@ -7,10 +7,10 @@ import pytest
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as LibraryTokenizer
 
-from paceline.chat import ChatTemplate, encode_chat
+from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.errors import UsageError
-from paceline.marks import Names, free_marks, rewritten
-from paceline.tokenizer import Tokenizer
+from paceline.text.marks import Names, free_marks, rewritten
+from paceline.text.tokenizer import Tokenizer
 
 from .conftest import byte_level, sentence_piece
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UsageError
-from paceline.tokenizer import IncrementalDecoder, StopMatcher, Tokenizer
+from paceline.text.tokenizer import IncrementalDecoder, StopMatcher, Tokenizer
 
 from .conftest import byte_level, real, sentence_piece
 

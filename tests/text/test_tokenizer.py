@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import ModelFileError, PacelineError, UnsupportedModel, UsageError
-from paceline.pretokenizers import PRETOKENIZERS
-from paceline.tokenizer import NamedTokens, Tokenizer
+from paceline.text.pretokenizers import PRETOKENIZERS
+from paceline.text.tokenizer import NamedTokens, Tokenizer
 
 from .conftest import byte_level, real, sentence_piece
 from .make_reference import HERE, checksum, corpus_digest, texts

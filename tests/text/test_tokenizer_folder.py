@@ -7,8 +7,8 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as LibraryTokenizer
 
 from paceline.errors import ModelFileError, ModelNotFound
-from paceline.pretokenizers import PRETOKENIZERS
-from paceline.tokenizer import Tokenizer
+from paceline.text.pretokenizers import PRETOKENIZERS
+from paceline.text.tokenizer import Tokenizer
 
 from .conftest import byte_level
 

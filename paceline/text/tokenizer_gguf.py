@@ -19,9 +19,9 @@ from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as InTurn
 
 from paceline.errors import ModelFileError, UnsupportedModel
-from paceline.pretokenizers import pretokenizer
-from paceline.sentencepiece import SentencePieceEncoder
-from paceline.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, Cut, NamedTokens, Vocabulary
+from paceline.text.pretokenizers import pretokenizer
+from paceline.text.sentencepiece import SentencePieceEncoder
+from paceline.text.tokenizer import BYTE, CONTROL, ENDS, NORMAL, UNKNOWN, USER_DEFINED, Cut, NamedTokens, Vocabulary
 
 log = logging.getLogger(__name__)
 

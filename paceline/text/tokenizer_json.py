@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import Sequence as InTurn
 from tokenizers.pre_tokenizers import Split
 
 from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel
-from paceline.tokenizer import ALPHABET, BYTE, CONTROL, ENDS, USER_DEFINED, Cut, Vocabulary
+from paceline.text.tokenizer import ALPHABET, BYTE, CONTROL, ENDS, USER_DEFINED, Cut, Vocabulary
 
 _CURE = "the folder's files do not belong together: download the whole repository again"
 

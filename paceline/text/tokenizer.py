@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
-from paceline.sentencepiece import SPACE
-from paceline.stream import IncrementalDecoder, StopMatcher
+from paceline.text.sentencepiece import SPACE
+from paceline.text.stream import IncrementalDecoder, StopMatcher
 
 __all__ = ["IncrementalDecoder", "StopMatcher", "Tokenizer"]
 
@@ -76,14 +76,14 @@ class Tokenizer:
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object]) -> Tokenizer:
         """Build from the `tokenizer.*` keys of a GGUF file; raise UnsupportedModel or ModelFileError."""
-        from paceline.tokenizer_gguf import read_metadata
+        from paceline.text.tokenizer_gguf import read_metadata
 
         return cls(*read_metadata(metadata))
 
     @classmethod
     def from_file(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Build from the tokenizer.json and its neighbours in a Hugging Face folder."""
-        from paceline.tokenizer_json import read_folder
+        from paceline.text.tokenizer_json import read_folder
 
         return cls(*read_folder(Path(folder)))
 

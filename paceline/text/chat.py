@@ -14,9 +14,9 @@ import jinja2
 from jinja2.exceptions import SecurityError
 
 from paceline.errors import ModelFileError, UsageError
-from paceline.marks import Names, escaped, free_marks, rewritten
-from paceline.sandbox import ChatRefused, OverLimit, Sandbox
-from paceline.tokenizer import Tokenizer
+from paceline.text.marks import Names, escaped, free_marks, rewritten
+from paceline.text.sandbox import ChatRefused, OverLimit, Sandbox
+from paceline.text.tokenizer import Tokenizer
 
 MAX_SOURCE = 1 << 20  # characters of template
 ROLES = ("system", "user", "assistant", "tool")
