@@ -112,14 +112,14 @@ class Budget:
 class Draft:
     """A drafter's guess for one sequence.
 
-    `guess` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
+    `acceptance_prob` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
     `source` int8 [N] names the source of each (an index into the drafter's `sources`); the root's entries are unused.
     `laws` float64 [V] by node: the draft law that node's drawn children were drawn from, without replacement, in order;
     `drawn` bool [N] tells them from children that are a function of the text. Verifiers that want own draws read both.
     """
 
     tree: TokenTree
-    guess: Floats
+    acceptance_prob: Floats
     source: npt.NDArray[np.int8]
     laws: Mapping[int, Probabilities] = field(default_factory=dict)
     drawn: npt.NDArray[np.bool_] | None = None

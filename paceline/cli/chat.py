@@ -49,8 +49,8 @@ def chat(given: o.Shared) -> int:
         raise UsageError("turns come from stdin, and stdin is closed", hint="leave out `<&-`")
 
     with importing():
-        from paceline.text.chat import ChatTemplate
         from paceline.service.llm import LLM
+        from paceline.text.chat import ChatTemplate
 
     llm = LLM(**asdict(config), progress=True)
     try:

@@ -35,7 +35,7 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
         count = len(tokens)
         if not count or tokens[0] != view.tokens[-1] or parents[:1] != [-1]:
             raise UsageError(f"{drafter} must put the sequence's last token at the root, got `{tokens[:1]}`")
-        if not len(parents) == len(draft.guess) == len(sources) == count:
+        if not len(parents) == len(draft.acceptance_prob) == len(sources) == count:
             raise UsageError(f"{drafter} must give each of its {count} nodes a parent, a guess and a source")
         if count == 1:
             continue
@@ -45,9 +45,9 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
             raise UsageError(f"{drafter} must propose tokens from 0 to {largest}, got `{tokens}`")
         if not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
             raise UsageError(f"{drafter} must put parents before their children, got `{parents}`")
-        if not ((draft.guess[1:] >= 0) & (draft.guess[1:] <= 1 + ROUNDING)).all():
+        if not ((draft.acceptance_prob[1:] >= 0) & (draft.acceptance_prob[1:] <= 1 + ROUNDING)).all():
             raise UsageError(
-                f"{drafter} must give the odds of each guess, from 0 to 1, got `{draft.guess[1:].tolist()}`"
+                f"{drafter} must give the odds of each guess, from 0 to 1, got `{draft.acceptance_prob[1:].tolist()}`"
             )
         if min(sources) < 0 or max(sources) >= len(names):
             raise UsageError(f"{drafter} must name one of its own sources for each node, got `{sources}`")
@@ -58,9 +58,14 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
 def _check_kinds(draft: Draft, drafter: str) -> None:
     if not isinstance(draft, Draft) or not isinstance(draft.tree, TokenTree):
         raise UsageError(f"{drafter} must propose a `Draft` of a `TokenTree` for each sequence, got `{draft!r:.80}`")
-    each = {"tokens": draft.tree.tokens, "parents": draft.tree.parents, "source": draft.source, "guess": draft.guess}
+    each = {
+        "tokens": draft.tree.tokens,
+        "parents": draft.tree.parents,
+        "source": draft.source,
+        "acceptance_prob": draft.acceptance_prob,
+    }
     for name, array in each.items():
-        kinds, wanted = ("f", "floats") if name == "guess" else ("iu", "whole numbers")
+        kinds, wanted = ("f", "floats") if name == "acceptance_prob" else ("iu", "whole numbers")
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
             raise UsageError(
                 f"{drafter} must give `{name}` as a numpy array of {wanted}, one a node, got `{array!r:.80}`"

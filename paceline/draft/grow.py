@@ -19,7 +19,7 @@ from paceline.types import Budget, Draft, Floats, Probabilities, TokenTree
 def values(draft: Draft) -> Probabilities:
     """Return float64 [N]: how likely each node is to be accepted, its ancestors included; 1 for the root."""
     found = [1.0]
-    for parent, guess in zip(draft.tree.parents[1:].tolist(), draft.guess[1:].tolist(), strict=True):
+    for parent, guess in zip(draft.tree.parents[1:].tolist(), draft.acceptance_prob[1:].tolist(), strict=True):
         found.append(found[parent] * guess)
     return np.array(found)
 
@@ -30,11 +30,11 @@ def rivals(draft: Draft) -> Floats:
     Of siblings at most one is right. Each source states its odds as if alone, so a guess beside a likelier one of
     another source is right only where that one is wrong.
     """
-    found = draft.guess.copy()
+    found = draft.acceptance_prob.copy()
     for parent in np.flatnonzero(np.bincount(draft.tree.parents[1:], minlength=1) > 1).tolist():
         children, best = draft.tree.children(parent), dict[int, float]()
-        for child in sorted(children, key=lambda node: -float(draft.guess[node])):
-            guess, source = float(draft.guess[child]), int(draft.source[child])
+        for child in sorted(children, key=lambda node: -float(draft.acceptance_prob[node])):
+            guess, source = float(draft.acceptance_prob[child]), int(draft.source[child])
             for other, believed in best.items():
                 found[child] *= 1.0 if other == source else 1.0 - believed
             best.setdefault(source, guess)
@@ -95,7 +95,7 @@ def subtree(draft: Draft, nodes: Sequence[int]) -> Draft:
     tree = TokenTree(draft.tree.tokens[kept], np.array([-1, *(place[parents[node]] for node in nodes)], np.int32))
     laws = {place[node]: law for node, law in draft.laws.items() if node in place}
     drawn = None if draft.drawn is None else draft.drawn[kept]
-    return Draft(tree, draft.guess[kept], draft.source[kept], laws, drawn)
+    return Draft(tree, draft.acceptance_prob[kept], draft.source[kept], laws, drawn)
 
 
 def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
@@ -114,7 +114,7 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
         at = [0] * len(draft.tree)
         for node in range(1, len(draft.tree)):
             parent, token = at[draft.tree.parents[node]], int(draft.tree.tokens[node])
-            believed, origin = float(draft.guess[node]), int(draft.source[node]) + offset
+            believed, origin = float(draft.acceptance_prob[node]), int(draft.source[node]) + offset
             is_drawn = draft.drawn is not None and bool(draft.drawn[node])
             known = None if is_drawn else place.get((parent, token))
             if known is None:

@@ -131,7 +131,7 @@ class MixDrafter(Drafter):
         if not proposed:
             return empty_draft(view)
         union = merge(list(proposed.values()), [self._first[m] for m in proposed])
-        return prune(replace(union, guess=rivals(union)), budget)
+        return prune(replace(union, acceptance_prob=rivals(union)), budget)
 
     def _learn(self, m: int, own: Draft, verified: Verified) -> None:
         self._expected[m].fade(FADE)

@@ -165,4 +165,4 @@ class ModelDrafter(Drafter):
         for node, found in enumerate(children):
             drawn[tree.children(node)] = found.drawn
         laws = {node: found.law for node, found in enumerate(children) if found.drawn.any()}
-        return Draft(tree, draft.guess, draft.source, laws, drawn)
+        return Draft(tree, draft.acceptance_prob, draft.source, laws, drawn)

@@ -54,13 +54,13 @@ def trunk(draft: Draft) -> Draft:
     path, node = [0], 0
     while children := draft.tree.children(node):
         drawn = [] if draft.drawn is None else [child for child in children if draft.drawn[child]]
-        node = drawn[0] if drawn else max(children, key=lambda child: float(draft.guess[child]))
+        node = drawn[0] if drawn else max(children, key=lambda child: float(draft.acceptance_prob[child]))
         path.append(node)
     if len(path) == len(draft.tree):
         return draft
     laws = {place: draft.laws[node] for place, node in enumerate(path) if node in draft.laws}
     kept = None if draft.drawn is None else draft.drawn[path]
-    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.guess[path], draft.source[path], laws, kept)
+    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.acceptance_prob[path], draft.source[path], laws, kept)
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

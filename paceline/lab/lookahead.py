@@ -163,9 +163,9 @@ class LookaheadDrafter(Drafter):
         guess = np.array([rates[kind] if kind >= 0 else 1.0 for kind in kinds], np.float32)
         # The window pays by the n-grams it finds, so it stays, at odds of 0.
         kept = prune(Draft(tree, guess, np.zeros(len(tokens), np.int8)), budget)
-        guess = np.where(kept.guess < 1, kept.guess, np.float32(0))
+        guess = np.where(kept.acceptance_prob < 1, kept.acceptance_prob, np.float32(0))
         guess[0] = 1.0
-        return replace(kept, guess=guess)
+        return replace(kept, acceptance_prob=guess)
 
 
 def _columns(budget: Budget) -> int:

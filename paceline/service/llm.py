@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
 from paceline.draft.base import Loaded
 from paceline.engine.calibrate import Instruments
@@ -35,6 +34,7 @@ from paceline.model.extend import read_on
 from paceline.model.flatten import flatten
 from paceline.service.reply import Events, Reply
 from paceline.service.service import Service, Ticket
+from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.types import SamplingParams, TokenTree
 
 Message = Mapping[str, Any]

@@ -29,16 +29,25 @@ BAD = {
     "half a parent": (tree(parents=np.array([-1, 0, 0.5, 1])), "`parents` as a numpy array of whole numbers"),
     "a table": (tree(TREE.tokens[None]), "`tokens` as a numpy array"),
     "a source that is none": (replace(GOOD, source=np.full(4, np.nan)), "`source` as a numpy array of whole numbers"),
-    "one guess for all": (replace(GOOD, guess=np.float32(0.5)), "`guess` as a numpy array of floats"),
+    "one guess for all": (
+        replace(GOOD, acceptance_prob=np.float32(0.5)),
+        "`acceptance_prob` as a numpy array of floats",
+    ),
     "nothing": (tree(TREE.tokens[:0], TREE.parents[:0]), "the sequence's last token at the root"),
     "another root": (tree(np.array([6, 1, 2, 3])), "the sequence's last token at the root"),
-    "too few guesses": (replace(GOOD, guess=GOOD.guess[:2]), "each of its 4 nodes"),
+    "too few guesses": (replace(GOOD, acceptance_prob=GOOD.acceptance_prob[:2]), "each of its 4 nodes"),
     "a guess that is none": (
-        replace(GOOD, guess=np.array([1, 0.5, np.nan, 0.5])),
+        replace(GOOD, acceptance_prob=np.array([1, 0.5, np.nan, 0.5])),
         "from 0 to 1, got `.0.5, nan, 0.5.`",
     ),
-    "a guess beyond doubt": (replace(GOOD, guess=np.array([1, 0.5, 0.5, 2.0])), "odds of each guess, from 0 to 1"),
-    "a guess below doubt": (replace(GOOD, guess=np.array([1, -0.1, 0.5, 0.5])), "odds of each guess, from 0 to 1"),
+    "a guess beyond doubt": (
+        replace(GOOD, acceptance_prob=np.array([1, 0.5, 0.5, 2.0])),
+        "odds of each guess, from 0 to 1",
+    ),
+    "a guess below doubt": (
+        replace(GOOD, acceptance_prob=np.array([1, -0.1, 0.5, 0.5])),
+        "odds of each guess, from 0 to 1",
+    ),
     "itself for a parent": (tree(parents=np.array([-1, 0, 2, 1])), "parents before their children"),
     "a child before its parent": (tree(parents=np.array([-1, 0, 3, 1])), "parents before their children"),
     "no such token": (tree(np.array([5, 1, 8, 3])), "tokens from 0 to 7"),
@@ -81,7 +90,7 @@ def test_in_a_mix_the_faulty_member_is_named(name):
 
 
 def test_drafts_are_taken_with_and_without_laws():
-    for draft in (GOOD, DRAWN, replace(GOOD, guess=GOOD.guess.astype(np.float64))):
+    for draft in (GOOD, DRAWN, replace(GOOD, acceptance_prob=GOOD.acceptance_prob.astype(np.float64))):
         check([draft], [VIEW], 8, ("mine",))
     for drafts, said in (
         ([], "one draft per sequence, got `0` for 1"),

@@ -66,7 +66,7 @@ def test_the_window_is_a_chain_with_columns_below_it():
     drafter = LookaheadDrafter()
     text = play(drafter, [1, 2, 3, 5], 6)
     (draft,) = drafter.propose([view(text)], [Budget(16, 8)])
-    window = [node for node in range(1, len(draft.tree)) if draft.guess[node] == 0]
+    window = [node for node in range(1, len(draft.tree)) if draft.acceptance_prob[node] == 0]
     columns = 16 // (2 * LEVELS)
     assert columns * (LEVELS - 1) <= len(window) <= columns * LEVELS
     assert np.array(draft.tree.depths())[window].max() == columns + LEVELS - 1
@@ -79,7 +79,7 @@ def test_rows_are_found_in_a_tree_that_was_pruned():
     def window_only(draft):
         nodes = {0}
         for node in range(1, len(draft.tree)):
-            if draft.guess[node] == 0:
+            if draft.acceptance_prob[node] == 0:
                 nodes.update(draft.tree.path(node))
         shifted.append(len(nodes) < len(draft.tree))
         return subtree(draft, sorted(nodes - {0}))
@@ -116,8 +116,8 @@ def test_the_window_is_verified_only_where_rows_are_cheap():
         (draft,) = drafter.propose([view(text)], [Budget(16, 8, row * np.arange(17))])
         own = {tuple(text[i : i + SIZE]) for i in range(len(text))}
         held = {gram for first in range(50) for gram in drafter.grams(first)}
-        found[row] = (np.count_nonzero(draft.guess == 0), len(held - own))
-        assert draft.guess[0] == 1
+        found[row] = (np.count_nonzero(draft.acceptance_prob == 0), len(held - own))
+        assert draft.acceptance_prob[0] == 1
     free, cheap, dear = found.values()
     for nodes, learnt in (free, cheap):
         assert nodes >= 4, found

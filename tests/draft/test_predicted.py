@@ -134,7 +134,7 @@ def test_confidence_follows_what_was_kept():
             draft = guess(EXPECTED[:10], EXPECTED, 3, drafter)
             came = np.array(EXPECTED[10:13] if right else [150])
             drafter.observe(view(EXPECTED[:10], EXPECTED), draft, Verified(draft.tree, (), came, np.zeros((0, 0))))
-    assert guess(EXPECTED[:10], EXPECTED, 3, sure).guess[1] > 0.9
+    assert guess(EXPECTED[:10], EXPECTED, 3, sure).acceptance_prob[1] > 0.9
     assert guess(EXPECTED[:10], EXPECTED, 3, unsure).drafted == 0
     assert LONGEST > 1
     assert isinstance(DRAFTERS["predicted"].make(setting(), ""), PredictedDrafter)

@@ -87,7 +87,7 @@ def test_the_tree_holds_successors_best_first_within_budget():
             assert draft.tree.tokens[node] in drafter.successors(int(draft.tree.tokens[draft.tree.parents[node]]))
         value = np.ones(len(draft.tree))
         for node in range(1, len(value)):
-            value[node] = value[draft.tree.parents[node]] * draft.guess[node]
+            value[node] = value[draft.tree.parents[node]] * draft.acceptance_prob[node]
         assert (np.diff(value) <= 1e-6).all()
     whole = drafter.propose([view([3, 7])], [Budget(24, 4)])[0]
     for price in (0.043, 0.11, 0.31):  # no ties
@@ -109,7 +109,7 @@ def test_confidence_follows_rank_and_depth():
         )
     (draft,) = drafter.propose([view([3])], [Budget(2, 1)])
     assert draft.tree.tokens[1] == drafter.successors(3)[1]
-    assert draft.guess[1] > 0.8 > 0.1 > draft.guess[2]
+    assert draft.acceptance_prob[1] > 0.8 > 0.1 > draft.acceptance_prob[2]
 
 
 def test_silent_without_successors_and_known_by_name():

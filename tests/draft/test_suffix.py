@@ -97,7 +97,7 @@ def test_confidence_follows_what_was_kept():
             draft = guess(drafter, text, name=name)
             drafter.observe(view(text, name), draft, outcome(draft, kept))
             drafter.release(name)
-        estimates[kept] = float(guess(drafter, text, name=99).guess[1])
+        estimates[kept] = float(guess(drafter, text, name=99).acceptance_prob[1])
     assert estimates[0] < 0.1 < 0.9 < estimates[4] <= 1
 
 
@@ -107,16 +107,16 @@ def test_a_deviating_text_counts_less_and_another_starts_afresh():
         draft = guess(drafter, text, name=name)
         drafter.observe(view(text, name), draft, outcome(draft, 4 if name % 4 else 0))
         drafter.release(name)
-    usual = float(guess(drafter, text, name=50).guess[1])
+    usual = float(guess(drafter, text, name=50).acceptance_prob[1])
     said = []
     for _ in range(6):
         draft = guess(drafter, text, name=50)
-        said.append(float(draft.guess[1]))
+        said.append(float(draft.acceptance_prob[1]))
         drafter.observe(view(text, 50), draft, outcome(draft, 0))
     assert (np.diff(said) < 0).all(), said
     alone = float(drafter._acceptance.rates().max())
     assert said[-1] < 0.5 * usual, "the text speaks louder than its kinds' record"
-    assert usual / 2 < float(guess(drafter, text, name=51).guess[1]) <= alone
+    assert usual / 2 < float(guess(drafter, text, name=51).acceptance_prob[1]) <= alone
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -69,13 +69,13 @@ def test_a_union_has_each_path_once_under_the_likelier_source(seed):
         if not path:
             continue
         beliefs = [
-            (float(draft.guess[i]), int(draft.source[i]) + offset)
+            (float(draft.acceptance_prob[i]), int(draft.source[i]) + offset)
             for draft, offset in zip(drafts, (0, 2), strict=True)
             for i in range(1, len(draft.tree))
             if tuple(int(draft.tree.tokens[j]) for j in draft.tree.path(i)) == path
         ]
         strongest = max(believed for believed, _ in beliefs)
-        assert union.guess[node] == np.float32(strongest)
+        assert union.acceptance_prob[node] == np.float32(strongest)
         assert int(union.source[node]) in [source for believed, source in beliefs if believed == strongest]
 
 

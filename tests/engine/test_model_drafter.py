@@ -111,9 +111,9 @@ def test_confidence_by_depth_lies_in_zero_to_one_and_falls():
         (draft,) = drafter.propose([view], [Budget(4, 4)])
         drafter.observe(view, draft, outcome(draft, turn % 3))
     (draft,) = drafter.propose([view], [Budget(4, 4)])
-    assert (draft.guess >= 0).all()
-    assert (draft.guess <= 1).all()
-    assert draft.guess[1] > draft.guess[3]
+    assert (draft.acceptance_prob >= 0).all()
+    assert (draft.acceptance_prob <= 1).all()
+    assert draft.acceptance_prob[1] > draft.acceptance_prob[3]
     assert isinstance(draft.tree, TokenTree)
 
 

@@ -43,7 +43,7 @@ def random_params(chance, seed):
 def same(a, b):
     assert a.tree.tokens.tolist() == b.tree.tokens.tolist()
     assert a.tree.parents.tolist() == b.tree.parents.tolist()
-    assert a.guess.tolist() == b.guess.tolist()
+    assert a.acceptance_prob.tolist() == b.acceptance_prob.tolist()
 
 
 def play(seed, one, other, *, rounds=14, floor=None):

@@ -113,7 +113,7 @@ def test_confidence_follows_what_was_kept():
         for _ in range(30):
             (draft,) = drafter.propose([view(tokens)], [Budget(4, 4)])
             drafter.observe(view(tokens), draft, outcome(draft, kept))
-        estimates[kept] = float(drafter.propose([view(tokens)], [Budget(4, 4)])[0].guess[1])
+        estimates[kept] = float(drafter.propose([view(tokens)], [Budget(4, 4)])[0].acceptance_prob[1])
     assert 0 <= estimates[0] < 0.1
     assert 0.9 < estimates[4] <= 1
 

@@ -49,7 +49,7 @@ def test_deeper_guesses_count_as_longer_matches():
         for kept in (0, 0, 3):
             (draft,) = drafter.propose([view(text)], [Budget(3, 3)])
             drafter.observe(view(text), draft, outcome(draft, kept))
-    guess = drafter.propose([view(text)], [Budget(3, 3)])[0].guess
+    guess = drafter.propose([view(text)], [Budget(3, 3)])[0].acceptance_prob
     assert 0.2 < guess[1] < 0.45
     assert guess[2] > 0.9
     assert guess[3] > 0.9
@@ -60,10 +60,10 @@ def test_a_path_less_likely_than_the_price_is_not_drafted(floor):
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
     (whole,) = NgramDrafter().propose([view(text)], [Budget(7, 7)])
     (cut,) = NgramDrafter().propose([view(text)], [Budget(7, 7, floor * np.arange(8))])
-    likely = np.cumprod(whole.guess[1:]) >= floor
+    likely = np.cumprod(whole.acceptance_prob[1:]) >= floor
     assert cut.drafted == likely.sum()
     np.testing.assert_array_equal(cut.tree.tokens, whole.tree.tokens[: cut.drafted + 1])
-    np.testing.assert_array_equal(cut.guess, whole.guess[: cut.drafted + 1])
+    np.testing.assert_array_equal(cut.acceptance_prob, whole.acceptance_prob[: cut.drafted + 1])
 
 
 def test_a_rewritten_text_is_read_anew_even_if_longer():

@@ -42,7 +42,7 @@ class Again(Drafter):
             draft = Draft(tree, np.full(count + 1, 0.5, np.float32), np.zeros(count + 1, np.int8))
             if self.law is not None and count:
                 drawn = np.arange(count + 1) > 0
-                draft = Draft(tree, draft.guess, draft.source, dict.fromkeys(range(count), self.law), drawn)
+                draft = Draft(tree, draft.acceptance_prob, draft.source, dict.fromkeys(range(count), self.law), drawn)
             drafts.append(draft)
         return drafts
 

@@ -91,7 +91,7 @@ class Copy(Slow):
     def propose(self, views, budgets):
         drafts = super().propose(views, budgets)
         for draft in drafts:
-            draft.guess[1:] = self.believed
+            draft.acceptance_prob[1:] = self.believed
         self.spent = {}
         return drafts
 

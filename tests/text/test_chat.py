@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.text.chat import CHATML, GEMMA, ChatTemplate, encode_chat
 from paceline.errors import ModelFileError, PacelineError, UsageError
+from paceline.text.chat import CHATML, GEMMA, ChatTemplate, encode_chat
 from paceline.text.tokenizer import Tokenizer
 
 from .conftest import byte_level, real, sentence_piece

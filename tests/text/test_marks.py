@@ -7,8 +7,8 @@ import pytest
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as LibraryTokenizer
 
-from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.errors import UsageError
+from paceline.text.chat import ChatTemplate, encode_chat
 from paceline.text.marks import Names, free_marks, rewritten
 from paceline.text.tokenizer import Tokenizer
 

@@ -79,7 +79,7 @@ def _devices() -> Iterator[Change]:
         ("limits of depth by averages on", "rig.play:weighing", lambda *drafters: frozenset()),
         ("a text's odds (tilt) off", "estimate.acceptance:Tilt.moved", lambda self, rates: rates),
         ("fair prices in a mix off", "draft.mix:_fair", lambda budget, copies, chains: budget),
-        ("rivals off", "draft.mix:rivals", lambda draft: draft.guess),
+        ("rivals off", "draft.mix:rivals", lambda draft: draft.acceptance_prob),
         ("runners-up off", "draft.steps:RANKS", 0),
         ("first guesses speak for others off", "draft.chain:_moved", lambda rates, usual, now: list(rates)),
         ("suffix's prior flat", "draft.suffix:OF_LENGTH", (0.68,) * 8),
