@@ -4,8 +4,8 @@ import numpy as np
 from test_suffix import setting
 
 from paceline.choices import DRAFTERS
-from paceline.draft import lookahead
 from paceline.draft.grow import subtree
+from paceline.lab import lookahead
 from paceline.lab.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
 from paceline.types import Budget, SamplingParams, Verified, View
 

@@ -43,7 +43,7 @@ def setting(draws="shared"):
 
 
 def same(one, other):
-    for name in ("guess", "source"):
+    for name in ("acceptance_prob", "source"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(one.tree.tokens, other.tree.tokens)
     np.testing.assert_array_equal(one.tree.parents, other.tree.parents)
