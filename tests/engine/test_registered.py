@@ -124,8 +124,11 @@ def test_a_drafter_of_few_methods_drafts_under_its_name(talker, made, kind, name
     register_drafter("mine", lambda setting, argument: drafters.append(kind()) or drafters[-1])
     params = SamplingParams(max_tokens=40, ignore_eos=True, allowed_tokens=(40,))
     llm = LLM(talker, draft=names, control=control, draft_tokens=4, context=256)
-    reply = llm.generate([40], params)
-    assert reply.token_ids == [40] * 40
+    for _ in range(5):  # a machine that stalls may let `optimal` draft nothing in one reply
+        reply = llm.generate([40], params)
+        assert reply.token_ids == [40] * 40
+        if "mine" in reply.tally.by_source:
+            break
     assert reply.setup.drafters == tuple(names.split(","))
     assert reply.tally.by_source["mine"]["drafted"] > 0
     assert llm.engine.parts.drafter.unread([]) == {}
