@@ -193,7 +193,7 @@ class OptimalController:
         nothing, is_asked = [0] * len(reads), not source.is_quiet or not source.unheard % AGAIN
         if not source.has_run or not is_asked or not any(reads):
             return nothing
-        on_credit = [can and self._gates[source.name].is_open(i) for can, i in zip(reads, self._sequences, strict=True)]
+        on_credit = self._on_credit(source, reads)
         if source.weighs and (on_credit == reads or source.unheard % AGAIN):
             return [most * is_open for is_open in on_credit]
         survivals = source.survivals(self._sequences) * np.array(reads)[:, None]
@@ -208,12 +208,15 @@ class OptimalController:
 
         Tries correct a wrong estimate, and replace the calibrated seconds of a source that never ran.
         """
-        depth = hoped_depth(source, clock)
-        if (source.has_run and source.unheard < AGAIN) or depth > most:
+        if source.has_run and source.unheard < AGAIN:
             return [0] * len(reads)
-        return [
-            depth * (can and self._gates[source.name].is_open(i)) for can, i in zip(reads, self._sequences, strict=True)
-        ]
+        depth = hoped_depth(source, clock)
+        return [depth * (is_open and depth <= most) for is_open in self._on_credit(source, reads)]
+
+    def _on_credit(self, source: Source, reads: Sequence[bool]) -> list[bool]:
+        """Return for which sequences a source reads the text and has credit."""
+        gate = self._gates[source.name]
+        return [can and gate.is_open(i) for can, i in zip(reads, self._sequences, strict=True)]
 
     def _priced(
         self, clock: Clock, rate: float, lengths: Mapping[str, Sequence[int]], depths: Sequence[int]
