@@ -123,7 +123,7 @@ def draw_among(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), ord
     """`draw` where only these tokens, ascending, have logits"""
 
 def survivors(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, top_k: int, top_p: float, min_p: float, typical_p: float = 1.0) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
-    """int32 [n], best first: the tokens of the law"""
+    """int32 [n], best first: the tokens of the distribution"""
 
 def kept(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, top_k: int, top_p: float, typical_p: float, min_p: float) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """int32 [n]: the same by id"""

@@ -17,7 +17,7 @@ class DrafterChoice(Choice):
     """A drafter's name; its factory takes the `Setting` and the argument, "" if there is none.
 
     `use`: what it is good for. `loads`: what it brings into memory beside the target. `draws`: its guesses are drawn by
-    a law of its own, and a verifier that weighs such laws takes one such drafter. `alone`: why it must have no company.
+    a distribution of its own, and a verifier that weighs such distributions takes one such drafter. `alone`: why it must have no company.
     `verifier`: "module:class" of the one it brings along. `prediction`: whether it reads a prediction.
     """
 
@@ -126,7 +126,7 @@ DRAFTERS = Registry(
             argument="A+B",
             wants="2 to 3 different models",
             example="qwen2.5-coder-0.5b+PATH",
-            how="2 or 3 models as one law, weighed by their record",
+            how="2 or 3 models as one distribution, weighed by their record",
             use="two drafts that are good at different things",
             draws=True,
         ),
@@ -230,13 +230,13 @@ CONTROLLERS = Registry(
         ControllerChoice(
             name="confidence",
             factory="paceline.lab.confidence:ConfidenceController",
-            how="as long as a draft model finds its guess likely enough, by its own law (at temperature 0: its top "
+            how="as long as a draft model finds its guess likely enough, by its own distribution (at temperature 0: its top "
             "probability). The threshold follows what is kept: up while it is less than 80 %, else down",
         ),
         ControllerChoice(
             name="entropy",
             factory="paceline.engine.loading:entropy_controller",
-            how="the same by the entropy H of that law: while 1 - sqrt(0.2 H) is above the threshold (AdaEDL). Drafts "
+            how="the same by the entropy H of that distribution: while 1 - sqrt(0.2 H) is above the threshold (AdaEDL). Drafts "
             "step by step in Python, for comparison",
         ),
         ControllerChoice(
@@ -262,7 +262,7 @@ def register_drafter(
         factory: makes it for a `Setting`; what follows a colon in `name:argument` comes second, else "". It returns a
             `paceline.Drafter`, or an object with the methods `propose`, `observe` and `release`.
         how: what it guesses by, for `--help`.
-        draws: its drafts have `laws` where `Setting.draws` is not "shared". Then it is the only such drafter.
+        draws: its drafts have `distributions` where `Setting.draws` is not "shared". Then it is the only such drafter.
         prediction: it reads `View.prediction`.
 
     Raises:

@@ -1,6 +1,6 @@
 """Stand-ins for a model, a tokenizer, a drafter and chance, small enough to prove things about.
 
-Yours to test with as well: a drafter or verifier of your own is right if it passes what tests/laws and tests/parity
+Yours to test with as well: a drafter or verifier of your own is right if it passes what tests/distributions and tests/parity
 ask of ours with these.
 """
 
@@ -46,7 +46,7 @@ class TinyModel:
 
     Args:
         reach: how many tokens back it looks; `None` is all of them.
-        law: maps int32 [k], the last `reach` tokens, to logits [V], in place of the table.
+        distribution: maps int32 [k], the last `reach` tokens, to logits [V], in place of the table.
     """
 
     capabilities = Capabilities(row_independent=True, trees=True)
@@ -60,7 +60,7 @@ class TinyModel:
         reach: int | None = 3,
         seed: int = 0,
         sharpness: float = 2.0,
-        law: Callable[[Ints], npt.ArrayLike] | None = None,
+        distribution: Callable[[Ints], npt.ArrayLike] | None = None,
     ) -> None:
         self.spec = ModelSpec(
             "tiny", 1, 1, 1, 1, 1, 1, vocab, context, 1e-6, "silu", False, (reach or 0,), (-1,), (), 1.0
@@ -68,10 +68,10 @@ class TinyModel:
         self.reach, self.forwards = reach, 0
         chance = np.random.default_rng(seed)
         self._keys = chance.integers(1, 2**63, vocab, np.uint64)
-        rows = 1021 if law is None else 0
+        rows = 1021 if distribution is None else 0
         self._table = (sharpness * chance.standard_normal((rows, vocab))).astype(np.float32)
         self._powers = np.cumprod(np.full(context + 64, 0x9E3779B97F4A7C15, np.uint64))
-        self._law = law
+        self._distribution = distribution
 
     def new_cache(self, tokens: int) -> PagedCache:
         return PagedCache(TokenStore(-(-tokens // PAGE)))
@@ -81,8 +81,8 @@ class TinyModel:
         seen = np.asarray(tokens, np.int32)
         if self.reach is not None:
             seen = seen[max(len(seen) - self.reach, 0) :]
-        if self._law is not None:
-            return np.asarray(self._law(seen), np.float32)
+        if self._distribution is not None:
+            return np.asarray(self._distribution(seen), np.float32)
         mixed = self._keys[seen] * self._powers[: len(seen)][::-1]
         hashed = int(mixed.sum(dtype=np.uint64)) >> 20
         return np.asarray(self._table[hashed % len(self._table)])
@@ -305,26 +305,26 @@ class Outcome:
         """Answer yes with `probability`."""
         return self.draw(np.array([1 - probability, probability])) == 1
 
-    def draw(self, law: Probabilities, depth: int = 0) -> int:
+    def draw(self, distribution: Probabilities, depth: int = 0) -> int:
         """Return an index drawn by float64 [n] probabilities; impossible ones never come. See `Dice.draw`."""
-        possible = np.flatnonzero(law > 0)
+        possible = np.flatnonzero(distribution > 0)
         turn = len(self.asked)
         if turn == len(self.script):
             self.script.append(0)
         self.asked.append(len(possible))
         chosen = int(possible[self.script[turn]])
-        self.weight *= float(law[chosen])
+        self.weight *= float(distribution[chosen])
         return chosen
 
 
 class EveryOutcome:
-    """Iterate over dice that together play every branch once: what they do, times their `weight`, is the exact law.
+    """Iterate over dice that together play every branch once: what they do, times their `weight`, is the exact distribution.
 
     ```python
-    law = np.zeros(4)
+    distribution = np.zeros(4)
     for dice in EveryOutcome():
         token = play(dice)
-        law[token] += dice.weight
+        distribution[token] += dice.weight
     ```
     """
 

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float32]
 Probabilities = npt.NDArray[np.float64]
 FinishReason = Literal["stop", "length", "error", "cancelled"]
 Draws = Literal["shared", "chain", "tree", "greedy_tree"]
-"""How a verifier wants guesses drawn: with the target's own noise, or with chance of their own and their laws kept: a
+"""How a verifier wants guesses drawn: with the target's own noise, or with chance of their own and their distributions kept: a
 chain, siblings without replacement, or the likeliest siblings and one drawn from the rest."""
 
 
@@ -76,7 +76,7 @@ class TokenTree:
 class Floor:
     """The confidence, 0 to 1, that a draft model needs to make a guess and go on.
 
-    It is the model's probability of the guess; `by_entropy`, 1 - sqrt(0.2 H) with the entropy H of its law in nats
+    It is the model's probability of the guess; `by_entropy`, 1 - sqrt(0.2 H) with the entropy H of its distribution in nats
     (AdaEDL 2410.18351).
     """
 
@@ -114,14 +114,14 @@ class Draft:
 
     `acceptance_prob` float32 [N] is the drafter's own estimate that each node is accepted given its parent;
     `source` int8 [N] names the source of each (an index into the drafter's `sources`); the root's entries are unused.
-    `laws` float64 [V] by node: the draft law that node's drawn children were drawn from, without replacement, in order;
+    `distributions` float64 [V] by node: the draft distribution that node's drawn children were drawn from, without replacement, in order;
     `drawn` bool [N] tells them from children that are a function of the text. Verifiers that want own draws read both.
     """
 
     tree: TokenTree
     acceptance_prob: Floats
     source: npt.NDArray[np.int8]
-    laws: Mapping[int, Probabilities] = field(default_factory=dict)
+    distributions: Mapping[int, Probabilities] = field(default_factory=dict)
     drawn: npt.NDArray[np.bool_] | None = None
 
     @property
@@ -349,7 +349,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """Natural log probabilities of one emitted token under the model's own law: softmax of the logits as they came,
+    """Natural log probabilities of one emitted token under the model's own distribution: softmax of the logits as they came,
     before any setting changed them. `top` holds (id, log probability) of the likeliest tokens, best first.
     """
 

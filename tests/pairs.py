@@ -28,7 +28,7 @@ def permuted(target, seed=1, name="small"):
     vocab = target.model.spec.vocab
     order = np.random.default_rng(seed).permutation(vocab)  # draft id i is the target's order[i]
     model = TinyModel(
-        vocab, reach=4, context=target.context, law=lambda seen: target.model.logits_after(order[seen])[order]
+        vocab, reach=4, context=target.context, distribution=lambda seen: target.model.logits_after(order[seen])[order]
     )
     return loaded(name, model, [target.tokenizer.pieces[i] for i in order])
 
@@ -47,13 +47,13 @@ def singer(name, pieces, context=1024):
     """A model of any tokenizer that goes on with the verse, by how much text it has read; greedy and sure."""
     tokenizer = ByteTokenizer(pieces)
 
-    def law(seen):
+    def distribution(seen):
         at = sum(len(pieces[token]) for token in seen) % len(VERSE)
         logits = np.zeros(len(pieces), np.float32)
         logits[tokenizer.encode((VERSE[at:] + VERSE).decode())[0]] = 50
         return logits
 
-    return Loaded(name, TinyModel(len(pieces), reach=None, context=context, law=law), tokenizer, context)
+    return Loaded(name, TinyModel(len(pieces), reach=None, context=context, distribution=distribution), tokenizer, context)
 
 
 def singers():

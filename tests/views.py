@@ -3,7 +3,7 @@
 import numpy as np
 
 from paceline.sample.draw import draw, draw_plain
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.types import SamplingParams, Verified, View
 
 
@@ -20,8 +20,8 @@ def draw_plain_at(logits, params, position):
     return draw_plain(logits, view_at(position, params))
 
 
-def law_of_row(logits, params):
-    return law(logits, view_at(1, params))
+def distribution_of_row(logits, params):
+    return distribution(logits, view_at(1, params))
 
 
 def outcome(draft, kept, bonus=0, vocab=0):

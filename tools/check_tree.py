@@ -29,7 +29,7 @@ LEVELS = {
     "cli": 6,
     "__main__": 7,
 }
-# Neighbours on one level that must not know each other: laws and control are pure maths (drawing has a native twin).
+# Neighbours on one level that must not know each other: distributions and control are pure maths (drawing has a native twin).
 FORBIDDEN = {
     "sample": ("model", "text", "verify", "control", "estimate"),
     "verify": ("model", "kernels", "text", "control", "estimate"),

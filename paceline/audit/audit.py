@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from paceline.audit.forced import Difference, first_difference, margin_of, rows_after
-from paceline.audit.lawcheck import LawCheck, check
+from paceline.audit.distribution_check import DistributionCheck, check
 from paceline.control.fixed import FixedController
 from paceline.draft.base import NoDrafter
 from paceline.engine.completion import Completion
@@ -59,13 +59,13 @@ class Audit:
 
     setup: Json
     compared: list[Compared] = field(default_factory=list)
-    law: LawCheck | None = None
+    distribution: DistributionCheck | None = None
     finished: bool = False
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
-        return all(one.passed for one in self.compared) and (self.law is None or self.law.passed)
+        return all(one.passed for one in self.compared) and (self.distribution is None or self.distribution.passed)
 
     @property
     def drafted(self) -> int:
@@ -83,7 +83,7 @@ class Audit:
             "speculated": self.drafted > 0,
             "accepted": sum(one.accepted for one in self.compared),
             "differences": [one.to_json() for one in self.compared if one.plain or one.forced],
-            "law": self.law.to_json() if self.law else None,
+            "distribution": self.distribution.to_json() if self.distribution else None,
             "seconds": self.seconds,
         }
 
@@ -96,14 +96,14 @@ def audit(
     temperature: float = TEMPERATURE,
     prediction: str | None = None,
     tolerance: float = 0.0,
-    law_seconds: float = 20.0,
+    distribution_seconds: float = 20.0,
     found: Audit | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Check that the drafts of `llm` change nothing.
 
     Every prompt is answered plainly and with speculation, greedily and sampled; every emitted token is checked against
-    a second reading of the text; many short replies are compared with the target's law. It needs the model to itself:
+    a second reading of the text; many short replies are compared with the target's distribution. It needs the model to itself:
     no other thread may use it meanwhile.
 
     Args:
@@ -137,8 +137,8 @@ def audit(
             found.seconds = perf_counter() - started
             if progress:
                 progress(index * len(temperatures) + number + 1, total)
-    if law_seconds > 0 and prompts:
-        found.law = _law(llm, prompts, law_seconds)
+    if distribution_seconds > 0 and prompts:
+        found.distribution = _distribution(llm, prompts, distribution_seconds)
     found.finished, found.seconds = True, perf_counter() - started
     if progress:
         progress(total, total)
@@ -198,8 +198,8 @@ def _part(llm: LLM, view: View, plain: list[int], speculated: list[int], toleran
     return Difference(at, plain[at], speculated[at], margin, "tie" if abs(margin) <= tolerance else "bug")
 
 
-def _law(llm: LLM, prompts: Sequence[str], seconds: float) -> LawCheck:
-    """Compare many short replies with the law, every other lot at a fixed length: a controller may well draft none."""
+def _distribution(llm: LLM, prompts: Sequence[str], seconds: float) -> DistributionCheck:
+    """Compare many short replies with the distribution, every other lot at a fixed length: a controller may well draft none."""
     text = llm.encode(" ".join(prompts))
     ids = (text * (1 + LAW_CONTEXT // len(text)))[:LAW_CONTEXT]
     view = View(0, np.array(ids, np.int32), SamplingParams(), len(ids), llm.tokenizer.eos_ids)

@@ -17,7 +17,7 @@ from paceline.model.flatten import CHUNK, SLACK
 from paceline.sample.adjust import adjust
 from paceline.sample.dice import Stream, gumbel, words
 from paceline.sample.draw import draw
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.types import Floats, Json, View
 
 
@@ -73,7 +73,7 @@ def first_difference(
     for position, (row, got) in enumerate(zip(rows_after(model, tokens.tolist(), output), output, strict=True)):
         here = output[:position]
         if not is_keyed and not view.params.is_greedy:
-            chosen = law(row, view, here)
+            chosen = distribution(row, view, here)
             if got not in chosen.ids:
                 return Difference(position, int(chosen.ids[0]), int(got), float("inf"), "bug")
             continue
@@ -89,7 +89,7 @@ def margin_of(row: Floats, view: View, path: Sequence[int], wanted: int, got: in
     if view.params.is_greedy:
         changed = adjust(row, view, path)
         return float(changed[wanted]) - float(changed[got])
-    chosen = law(row, view, path)
+    chosen = distribution(row, view, path)
     noise = gumbel(words(view.params.seed, Stream.GUMBEL, len(view.tokens) + len(path), chosen.ids))
     scores = dict(zip(chosen.ids.tolist(), (chosen.scores + noise).tolist(), strict=True))
     return float(scores[wanted] - scores[got]) if got in scores else float("inf")

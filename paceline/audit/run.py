@@ -17,7 +17,7 @@ def run_audit(
     *,
     temperature: float = TEMPERATURE,
     prediction: str | None = None,
-    law_seconds: float = 15.0,
+    distribution_seconds: float = 15.0,
 ) -> Json:
     """Prove that the drafts of `llm` change nothing; what `paceline audit --json` prints, `passed` among it.
 
@@ -26,7 +26,7 @@ def run_audit(
         params: how replies are drawn, penalties, bias and bad words included.
         temperature: of the sampled replies; each prompt is answered greedily too.
         prediction: what the replies are expected to be.
-        law_seconds: for the statistical check of the law; 0 leaves it out.
+        distribution_seconds: for the statistical check of the distribution; 0 leaves it out.
     """
-    found = audit(llm, prompts or OURS, params, temperature=temperature, prediction=prediction, law_seconds=law_seconds)
+    found = audit(llm, prompts or OURS, params, temperature=temperature, prediction=prediction, distribution_seconds=distribution_seconds)
     return found.to_json()

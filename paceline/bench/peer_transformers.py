@@ -77,9 +77,9 @@ def reply(generate: Callable[..., Any], asked: dict[str, Any], options: dict[str
     prompt = torch.tensor([asked["prompt"]])
     clock = Clock()
     torch.manual_seed(asked["seed"])
-    law: dict[str, Any] = {"do_sample": False}
+    distribution: dict[str, Any] = {"do_sample": False}
     if asked["temperature"] > 0:
-        law = {"do_sample": True, "temperature": asked["temperature"], "top_k": 0, "top_p": 1.0}
+        distribution = {"do_sample": True, "temperature": asked["temperature"], "top_k": 0, "top_p": 1.0}
     with torch.inference_mode():
         out = generate(
             prompt,
@@ -87,7 +87,7 @@ def reply(generate: Callable[..., Any], asked: dict[str, Any], options: dict[str
             max_new_tokens=asked["max_tokens"],
             min_new_tokens=asked["max_tokens"] if asked["ignore_eos"] else None,
             streamer=clock,
-            **law,
+            **distribution,
             **options,
         )
     ended = time.perf_counter()

@@ -45,10 +45,10 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    law_seconds: Annotated[
+    distribution_seconds: Annotated[
         float,
         typer.Option(
-            help="Seconds for the statistical check of the law; 0 leaves it out.", metavar="S", min=0, callback=finite
+            help="Seconds for the statistical check of the distribution; 0 leaves it out.", metavar="S", min=0, callback=finite
         ),
     ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
@@ -57,7 +57,7 @@ def audit(
 
     Answers every prompt plainly and with speculation, greedily and at --temperature, and compares token by token;
     reads every speculated reply once more and checks that the target alone would have drawn each token; compares many
-    short replies over a few tokens with the target's law. Exit code 1 if anything differs.
+    short replies over a few tokens with the target's distribution. Exit code 1 if anything differs.
     """
     from paceline.audit.audit import Audit
     from paceline.audit.audit import audit as run
@@ -82,7 +82,7 @@ def audit(
                 params,
                 temperature=params.temperature,
                 prediction=expected,
-                law_seconds=law_seconds,
+                distribution_seconds=distribution_seconds,
                 found=found,
                 progress=(lambda done, total: show(done)) if show else None,
             )
@@ -112,15 +112,15 @@ def show_audit(llm: LLM, found: Audit, temperature: float, *, interrupted: bool)
                     f"{difference.verdict}: T={one.temperature:g}, token {difference.position}, {kind} says {wanted}, "
                     f"speculation said {got}, margin {difference.margin:.3g}: {one.prompt[:60]!r}"
                 )
-    if found.law:
-        law = said["law"]
-        verdict = "follows the law" if law["passed"] else "DOES NOT follow the law"
+    if found.distribution:
+        distribution = said["distribution"]
+        verdict = "follows the distribution" if distribution["passed"] else "DOES NOT follow the distribution"
         print(
-            f"{law['draws']} short replies, {law['drafted']} tokens drafted: {verdict} "
-            f"(chi-square {law['chi_square']:.0f}, {law['freedom']} degrees, limit {law['limit']:.0f}; "
-            f"a total variation of {law['visible_total_variation']:.2f} would have shown)"
+            f"{distribution['draws']} short replies, {distribution['drafted']} tokens drafted: {verdict} "
+            f"(chi-square {distribution['chi_square']:.0f}, {distribution['freedom']} degrees, limit {distribution['limit']:.0f}; "
+            f"a total variation of {distribution['visible_total_variation']:.2f} would have shown)"
         )
-        if not law["speculated"]:
+        if not distribution["speculated"]:
             print("nothing was drafted in the short replies: they say nothing of speculation")
     if interrupted:
         print("interrupted: what is above is all that was checked", file=sys.stderr)

@@ -79,7 +79,7 @@ class Shared:
     draft_quant: Annotated[
         str,
         typer.Option(
-            help=f"Repack the draft model: {', '.join(DRAFT_QUANTS)}; the law of the output stays.",
+            help=f"Repack the draft model: {', '.join(DRAFT_QUANTS)}; the distribution of the output stays.",
             metavar="TYPE",
             rich_help_panel=_DRAFT,
         ),

@@ -15,7 +15,7 @@ class Adopted(Drafter):
 
     Args:
         name: its only source if it names none.
-        draws: whether it may return laws of its own, see `register_drafter`.
+        draws: whether it may return distributions of its own, see `register_drafter`.
 
     Raises:
         UsageError: it lacks one of the methods `propose`, `observe`, `release`.
@@ -41,8 +41,8 @@ class Adopted(Drafter):
         made = drafts if isinstance(drafts, (list, tuple)) else ()  # `check` refuses anything else
         if not self._draws and any(getattr(draft, "drawn", None) is not None for draft in made):
             raise UsageError(
-                f"drafter `{self._name}` must be registered with draws=True to draw guesses by laws, got drawn ones",
-                hint="a verifier that weighs laws takes one drafter that has them",
+                f"drafter `{self._name}` must be registered with draws=True to draw guesses by distributions, got drawn ones",
+                hint="a verifier that weighs distributions takes one drafter that has them",
             )
         return drafts
 

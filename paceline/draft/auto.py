@@ -35,7 +35,7 @@ def make_auto(setting: Setting, argument: str) -> Drafter:
 def _companion(setting: Setting) -> Drafter | None:
     """Return a smaller model as drafter: the first that loads and has the target's tokens, unless it drafts already."""
     others = [name for name in setting.company if (choice := DRAFTERS.split(name)[0]) is None or choice.draws]
-    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the laws of one model
+    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the distributions of one model
         return None
     memory = memory_bytes()
     for found in companions(setting.target.path):

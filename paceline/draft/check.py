@@ -51,8 +51,8 @@ def check(drafts: Seq[Draft], views: Seq[View], vocab: int | None, names: tuple[
             )
         if min(sources) < 0 or max(sources) >= len(names):
             raise UsageError(f"{drafter} must name one of its own sources for each node, got `{sources}`")
-        if draft.drawn is not None or draft.laws != {}:
-            _check_laws(draft, vocab, drafter)
+        if draft.drawn is not None or draft.distributions != {}:
+            _check_distributions(draft, vocab, drafter)
 
 
 def _check_kinds(draft: Draft, drafter: str) -> None:
@@ -72,20 +72,20 @@ def _check_kinds(draft: Draft, drafter: str) -> None:
             )
 
 
-def _check_laws(draft: Draft, vocab: int | None, drafter: str) -> None:
+def _check_distributions(draft: Draft, vocab: int | None, drafter: str) -> None:
     drawn, count = draft.drawn, len(draft.tree)
     if drawn is None or not isinstance(drawn, np.ndarray) or drawn.shape != (count,) or drawn.dtype != np.bool_:
         raise UsageError(f"{drafter} must say of each of its {count} nodes whether it was `drawn`, got `{drawn!r:.80}`")
-    if not isinstance(draft.laws, Mapping) or not all(0 <= node < count for node in draft.laws):
-        raise UsageError(f"{drafter} must give the laws by node, from 0 to {count - 1}, got `{draft.laws!r:.80}`")
-    missing = {draft.tree.parents[node] for node in np.flatnonzero(drawn[1:]) + 1} - draft.laws.keys()
+    if not isinstance(draft.distributions, Mapping) or not all(0 <= node < count for node in draft.distributions):
+        raise UsageError(f"{drafter} must give the distributions by node, from 0 to {count - 1}, got `{draft.distributions!r:.80}`")
+    missing = {draft.tree.parents[node] for node in np.flatnonzero(drawn[1:]) + 1} - draft.distributions.keys()
     if missing:
         raise UsageError(
-            f"{drafter} must give the law that children were drawn from, got none for node `{min(missing)}`"
+            f"{drafter} must give the distribution that children were drawn from, got none for node `{min(missing)}`"
         )
-    for node, law in draft.laws.items():
-        is_law = isinstance(law, np.ndarray) and law.ndim == 1 and law.dtype == np.float64
-        if not is_law or len(law) != (vocab or len(law)) or not (law >= 0).all():
+    for node, distribution in draft.distributions.items():
+        is_distribution = isinstance(distribution, np.ndarray) and distribution.ndim == 1 and distribution.dtype == np.float64
+        if not is_distribution or len(distribution) != (vocab or len(distribution)) or not (distribution >= 0).all():
             raise UsageError(
-                f"{drafter} must give the law of node {node} as float64 [{vocab or 'V'}], got `{law!r:.80}`"
+                f"{drafter} must give the distribution of node {node} as float64 [{vocab or 'V'}], got `{distribution!r:.80}`"
             )

@@ -1,10 +1,10 @@
-"""Draws a model's guesses with noise of their own, for verifiers that weigh guesses by their law."""
+"""Draws a model's guesses with noise of their own, for verifiers that weigh guesses by their distribution."""
 
 from __future__ import annotations
 
 from paceline.draft.chain import Guesses, Rates
 from paceline.draft.steps import Job, Pick, Progress, Row
-from paceline.sample.draw import law_fast
+from paceline.sample.draw import distribution_fast
 from paceline.sample.drawn import Children, draw_children
 from paceline.types import Draws
 
@@ -19,7 +19,7 @@ def pick_drawn(draws: Draws, width: int, children: list[list[Children]], place: 
     """
 
     def pick(row: Row, job: Job, guesses: Guesses, progress: Progress, rates: Rates) -> None:
-        own = law_fast(row.whole, job.view, guesses.tokens)
+        own = distribution_fast(row.whole, job.view, guesses.tokens)
         found = draw_children(own, width, draws, job.view, guesses.tokens, vocab=len(row.whole))
         tokens = found.tokens.tolist()
         children[place[job.view.id]].append(found)

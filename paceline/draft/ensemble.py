@@ -1,4 +1,4 @@
-"""Several draft models together: `ensemble:A+B` as one law, `branches:A+B` with a branch each.
+"""Several draft models together: `ensemble:A+B` as one distribution, `branches:A+B` with a branch each.
 
 A mixture costs every member a step per guess and can be worse than its best member. A branch each costs more nodes to
 verify and is right where any member is: measured acceptance .861, against .723 and .736 for the members alone.
@@ -22,8 +22,8 @@ MOST = 3
 class BranchesDrafter(Drafter):
     """Merges the chains of its members.
 
-    Where a verifier weighs drawn guesses by their law, each member guesses its likeliest token instead: siblings drawn
-    from different laws have no common law to record, and functions of the text need none.
+    Where a verifier weighs drawn guesses by their distribution, each member guesses its likeliest token instead: siblings drawn
+    from different distributions have no common distribution to record, and functions of the text need none.
     """
 
     def __init__(self, members: Seq[Drafter], *, draws: Draws = "shared") -> None:

@@ -59,7 +59,7 @@ def worth(sorted_values: Sequence[float] | Probabilities, price: Probabilities |
 def prune(draft: Draft, budget: Budget) -> Draft:
     """Keep the nodes within a budget that pay.
 
-    Drawn nodes always stay: to drop one by its value changes the law. They count as already paid for.
+    Drawn nodes always stay: to drop one by its value changes the distribution. They count as already paid for.
     """
     if draft.drawn is not None:
         return _prune_around(draft, budget, draft.drawn)
@@ -93,22 +93,22 @@ def subtree(draft: Draft, nodes: Sequence[int]) -> Draft:
     place = {node: i for i, node in enumerate(kept)}
     parents = draft.tree.parents.tolist()
     tree = TokenTree(draft.tree.tokens[kept], np.array([-1, *(place[parents[node]] for node in nodes)], np.int32))
-    laws = {place[node]: law for node, law in draft.laws.items() if node in place}
+    distributions = {place[node]: distribution for node, distribution in draft.distributions.items() if node in place}
     drawn = None if draft.drawn is None else draft.drawn[kept]
-    return Draft(tree, draft.acceptance_prob[kept], draft.source[kept], laws, drawn)
+    return Draft(tree, draft.acceptance_prob[kept], draft.source[kept], distributions, drawn)
 
 
 def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
     """Merge trees of one root; return the union.
 
     Equal paths become one, credited to the source that gave it the highest odds. Drawn nodes stay apart: merging them
-    would change the law they were drawn from.
+    would change the distribution they were drawn from.
 
     Args:
         first_source: the offset of each draft's sources in the union.
     """
     tokens, parents, guess, source = [int(drafts[0].tree.tokens[0])], [-1], [1.0], [0]
-    drawn, laws = [False], dict[int, Probabilities]()
+    drawn, distributions = [False], dict[int, Probabilities]()
     place: dict[tuple[int, int], int] = {}
     for draft, offset in zip(drafts, first_source, strict=True):
         at = [0] * len(draft.tree)
@@ -129,9 +129,9 @@ def merge(drafts: Sequence[Draft], first_source: Sequence[int]) -> Draft:
             elif believed > guess[known]:
                 guess[known], source[known] = believed, origin
             at[node] = known
-        for node, law in draft.laws.items():
-            assert at[node] not in laws, "one node's children were drawn from two laws"
-            laws[at[node]] = law
+        for node, distribution in draft.distributions.items():
+            assert at[node] not in distributions, "one node's children were drawn from two distributions"
+            distributions[at[node]] = distribution
     tree = TokenTree(np.array(tokens, np.int32), np.array(parents, np.int32))
     flags = np.array(drawn) if any(drawn) else None
-    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), laws, flags)
+    return Draft(tree, np.array(guess, np.float32), np.array(source, np.int8), distributions, flags)

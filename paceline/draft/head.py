@@ -1,7 +1,7 @@
 """A draft's output matrix cut down to the tokens that texts are made of.
 
 Most of a small model's time goes into logits of tokens that hardly ever occur (FR-Spec, 2502.14856). Dropping their
-rows costs guesses, never exactness: drafts do not enter the law. The last rows follow the text: tokens that were read
+rows costs guesses, never exactness: drafts do not enter the distribution. The last rows follow the text: tokens that were read
 or committed and have no row take over the oldest of these.
 """
 

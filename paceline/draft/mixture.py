@@ -1,6 +1,6 @@
-"""Chains drawn from one law: that of a single draft model, or a mixture of several.
+"""Chains drawn from one distribution: that of a single draft model, or a mixture of several.
 
-The mixture sum w_i q_i is itself a draft law, so every verifier stays exact as long as guesses are drawn from the
+The mixture sum w_i q_i is itself a draft distribution, so every verifier stays exact as long as guesses are drawn from the
 mixture and the mixture is on record. Weights follow the probability that each member gave to committed tokens. They
 change between rounds only, so no guess is ever chosen by its own value.
 """
@@ -17,8 +17,8 @@ from paceline.draft.chance import draw_guess, draw_own, draw_shared
 from paceline.draft.record import DepthRecord
 from paceline.draft.voice import Voice
 from paceline.errors import NumericalError
-from paceline.sample.draw import law_fast
-from paceline.sample.law import Law, check_logits
+from paceline.sample.draw import distribution_fast
+from paceline.sample.distribution import Distribution, check_logits
 from paceline.types import Budget, Draft, Draws, Floats, Probabilities, Spent, Verified, View
 
 DECAY = 0.97  # weight of a token's evidence on the members, one token later
@@ -27,7 +27,7 @@ LEAST = 0.02  # of the weight, for a member without evidence in its favour: a la
 
 
 class Weights:
-    """The weight of each member's law: its discounted likelihood of the committed tokens."""
+    """The weight of each member's distribution: its discounted likelihood of the committed tokens."""
 
     def __init__(self, members: int) -> None:
         self._evidence = np.zeros(members)
@@ -44,7 +44,7 @@ class Weights:
 
 
 class MixtureDrafter(Drafter):
-    """Drafts chains from the laws of one or more voices."""
+    """Drafts chains from the distributions of one or more voices."""
 
     def __init__(self, voices: Seq[Voice], *, draws: Draws = "shared", name: str) -> None:
         self.name, self.voices = name, tuple(voices)
@@ -54,7 +54,7 @@ class MixtureDrafter(Drafter):
         self._draws = draws
         self._record = DepthRecord()
         self.experience = named(name, self._record.experience)
-        self._laws: dict[int, list[Probabilities]] = {}  # of each sequence's last round: [members, V] by guess
+        self._distributions: dict[int, list[Probabilities]] = {}  # of each sequence's last round: [members, V] by guess
 
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side."""
@@ -62,7 +62,7 @@ class MixtureDrafter(Drafter):
         lengths = [self._length(view, budget) for view, budget in zip(views, budgets, strict=True)]
         active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
         guesses: dict[int, list[int]] = {i: [] for i in active}
-        laws: dict[int, list[Probabilities]] = {i: [] for i in active}
+        distributions: dict[int, list[Probabilities]] = {i: [] for i in active}
         while active:
             chosen, paths = [views[i] for i in active], [guesses[i] for i in active]
             said = [voice.logits(chosen, paths) for voice in self.voices]
@@ -74,10 +74,10 @@ class MixtureDrafter(Drafter):
                     active.remove(i)
                     continue
                 guesses[i].append(token)
-                laws[i] += [] if drawn_from is None else [drawn_from]
+                distributions[i] += [] if drawn_from is None else [drawn_from]
             active = [i for i in active if len(guesses[i]) < lengths[i]]
         self.spent = {self.name: Spent(steps, perf_counter() - started, self._tokens_read() - before)} if steps else {}
-        return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
+        return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
@@ -87,14 +87,14 @@ class MixtureDrafter(Drafter):
         """Count what was right by depth, and move the weights of the members."""
         self._record.observe(draft, verified)
         guesses = draft.tree.tokens[1:]
-        for depth, (token, members) in enumerate(zip(verified.tokens, self._laws.pop(view.id, []), strict=False)):
+        for depth, (token, members) in enumerate(zip(verified.tokens, self._distributions.pop(view.id, []), strict=False)):
             self.weights.observe(members[:, token])
             if depth < len(guesses) and guesses[depth] != token:
                 break
 
     def release(self, sequence_id: int) -> None:
         """Forget a sequence."""
-        self._laws.pop(sequence_id, None)
+        self._distributions.pop(sequence_id, None)
         for voice in self.voices:
             voice.release(sequence_id)
 
@@ -106,14 +106,14 @@ class MixtureDrafter(Drafter):
         return min([length, *(voice.room(view) for voice in self.voices)]) if length else 0
 
     def _begin(self, view: View, length: int) -> bool:
-        self._laws[view.id] = []
+        self._distributions[view.id] = []
         return all(voice.begin(view, length) for voice in self.voices)
 
     def _draw(self, rows: list[Floats], view: View, path: list[int]) -> tuple[int, Probabilities | None]:
         if len(rows) == 1:
             return draw_guess(rows[0], view, path, self._draws)
         members = np.stack([_chances(row, view, path) for row in rows])
-        self._laws[view.id].append(members)
+        self._distributions[view.id].append(members)
         mixed = self.weights.current() @ members
         if view.params.is_greedy:
             token = int(mixed.argmax())
@@ -124,8 +124,8 @@ class MixtureDrafter(Drafter):
 
 
 def _chances(logits: Floats, view: View, path: list[int]) -> Probabilities:
-    """Return a member's law, float64 [V]; where the target is greedy, the law at temperature 1."""
+    """Return a member's distribution, float64 [V]; where the target is greedy, the distribution at temperature 1."""
     if not view.params.is_greedy:
-        return law_fast(logits, view, path).probabilities(len(logits))
+        return distribution_fast(logits, view, path).probabilities(len(logits))
     check_logits(logits)
-    return Law(np.arange(len(logits), dtype=np.int32), logits.astype(np.float64)).probabilities(len(logits))
+    return Distribution(np.arange(len(logits), dtype=np.int32), logits.astype(np.float64)).probabilities(len(logits))

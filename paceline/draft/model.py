@@ -164,5 +164,5 @@ class ModelDrafter(Drafter):
         drawn = np.zeros(len(tokens), np.bool_)
         for node, found in enumerate(children):
             drawn[tree.children(node)] = found.drawn
-        laws = {node: found.law for node, found in enumerate(children) if found.drawn.any()}
-        return Draft(tree, draft.acceptance_prob, draft.source, laws, drawn)
+        distributions = {node: found.distribution for node, found in enumerate(children) if found.drawn.any()}
+        return Draft(tree, draft.acceptance_prob, draft.source, distributions, drawn)

@@ -1,6 +1,6 @@
 """Acceptance by depth, as every drafter of chains counts it, and the length of chain that pays.
 
-A chain's length is settled before its tokens are drawn: a length that depended on them would change their laws.
+A chain's length is settled before its tokens are drawn: a length that depended on them would change their distributions.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ class DepthRecord:
         self,
         views: Sequence[View],
         guesses: Mapping[int, list[int]],
-        laws: Mapping[int, list[Probabilities]] | None = None,
+        distributions: Mapping[int, list[Probabilities]] | None = None,
     ) -> list[Draft]:
         """Return the chain of each sequence by its place among `views`; see `chain`. Without guesses it is empty."""
         return [
-            self.chain(int(view.tokens[-1]), guesses[i], None if laws is None else laws[i])
+            self.chain(int(view.tokens[-1]), guesses[i], None if distributions is None else distributions[i])
             if guesses.get(i)
             else empty_draft(view)
             for i, view in enumerate(views)
         ]
 
-    def chain(self, root: int, guesses: list[int], laws: list[Probabilities] | None = None) -> Draft:
+    def chain(self, root: int, guesses: list[int], distributions: list[Probabilities] | None = None) -> Draft:
         """Return the draft of a chain.
 
         Args:
-            laws: float64 [V] each guess was drawn from with noise of its own; `None` if it is a function of the text
+            distributions: float64 [V] each guess was drawn from with noise of its own; `None` if it is a function of the text
                 or shares the target's noise.
         """
         count = len(guesses)
         guess = np.concatenate([[1.0], self.rates(count)]).astype(np.float32)
         drawn = None
-        if laws is not None:
+        if distributions is not None:
             drawn = np.ones(count + 1, np.bool_)
             drawn[0] = False
         return Draft(
             TokenTree.chain([root, *guesses]),
             guess,
             np.zeros(count + 1, np.int8),
-            dict(enumerate(laws or [])),
+            dict(enumerate(distributions or [])),
             drawn,
         )

@@ -18,7 +18,7 @@ from paceline.draft.reader import Reader
 from paceline.draft.record import DepthRecord
 from paceline.draft.vocabulary import Speller, roles
 from paceline.errors import PacelineError
-from paceline.sample.law import check_logits
+from paceline.sample.distribution import check_logits
 from paceline.text.tokenizer import Tokenizer
 from paceline.types import Budget, Draft, Ints, Spent, TokenTree, Verified, View
 

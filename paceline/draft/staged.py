@@ -68,7 +68,7 @@ class StagedDrafter(Drafter):
             if rest is not None:
                 pending[i] = rest
         guesses: dict[int, list[int]] = {i: [] for i in pending}
-        laws: dict[int, list[Probabilities]] = {i: [] for i in pending}
+        distributions: dict[int, list[Probabilities]] = {i: [] for i in pending}
         while pending:
             texts = [self._text(views[i], guesses[i]) for i in pending]
             counts = [lengths[i] - len(guesses[i]) - 1 for i in pending]  # the model's own token comes on top
@@ -83,7 +83,7 @@ class StagedDrafter(Drafter):
             ends = np.cumsum(wanted)
             for i, text, block, end in zip(list(pending), texts, blocks, ends, strict=True):
                 known, rows = len(guesses[i]), logits[end - len(block.tree) : end]
-                is_sound = self._follow(views[i], rows, block.tree, guesses[i], laws[i])
+                is_sound = self._follow(views[i], rows, block.tree, guesses[i], distributions[i])
                 drawn = np.array(guesses[i][known:], np.int32)
                 self.inner.observe(text, block, Verified(block.tree, tuple(range(1, len(drawn))), drawn, rows))
                 self._seen[text.id] = np.concatenate([text.tokens, drawn])
@@ -96,7 +96,7 @@ class StagedDrafter(Drafter):
         self.spent = (
             {self.name: Spent(steps, perf_counter() - started, self.reader.tokens_read - before)} if steps else {}
         )
-        return self._record.drafts(views, guesses, None if self._draws == "shared" else laws)
+        return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
@@ -125,7 +125,7 @@ class StagedDrafter(Drafter):
         return replace(view, tokens=tokens)
 
     def _follow(
-        self, view: View, logits: Floats, block: TokenTree, guesses: list[int], laws: list[Probabilities]
+        self, view: View, logits: Floats, block: TokenTree, guesses: list[int], distributions: list[Probabilities]
     ) -> bool:
         """Add the draft model's own tokens as far as the block has them, and one more; false if none can be drawn."""
         for row, inner in enumerate([*block.tokens[1:].tolist(), None]):
@@ -134,7 +134,7 @@ class StagedDrafter(Drafter):
             except NumericalError:  # a broken draft guesses nothing; the target goes on alone
                 return False
             guesses.append(token)
-            laws += [] if drawn_from is None else [drawn_from]
+            distributions += [] if drawn_from is None else [drawn_from]
             if token != inner:
                 break
         return True

@@ -79,8 +79,8 @@ def run_native(loop: Any, cache: PagedCache, jobs: Sequence[Job], rates: Rates) 
     for job in jobs:
         params, price = job.view.params, [] if job.price is None else job.price.tolist()
         price = price if floor is None else [0.0] * (job.limit + 1)
-        law = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-        wishes.append((*law, len(job.view.tokens), job.limit, price, 0.0 if floor else job.step))
+        distribution = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+        wishes.append((*distribution, len(job.view.tokens), job.limit, price, 0.0 if floor else job.step))
     caches = [job.cache for job in jobs]
     lengths = np.array([cache.length(handle) for handle in caches], np.int32)
     starts = np.array([0, *accumulate(len(job.feed) for job in jobs)], np.int32)
@@ -117,7 +117,7 @@ def run_plain(reader: Reader, jobs: Sequence[Job], rates: Rates, *, pick: Pick |
                 continue
             if job.floor is not None:
                 if not _is_sure(row, guesses, job):
-                    if pick is None:  # dropping a guess with a law of its own by its value changes the law
+                    if pick is None:  # dropping a guess with a distribution of its own by its value changes the distribution
                         guesses.drop()
                 elif len(guesses.tokens) < job.limit:
                     left.append(i)
@@ -163,7 +163,7 @@ def _is_sure(row: Row, guesses: Guesses, job: Job) -> bool:
 
 
 def entropy(logits: Floats, params: SamplingParams) -> float:
-    """Return the entropy of the law of these, in nats, before any filter; at temperature 1 if greedy."""
+    """Return the entropy of the distribution of these, in nats, before any filter; at temperature 1 if greedy."""
     scaled = (logits - logits.max()).astype(np.float64) / (1.0 if params.is_greedy else params.temperature)
     weights = np.exp(scaled)
     total = float(weights.sum())

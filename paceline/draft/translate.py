@@ -73,7 +73,7 @@ def voice_for(setting: Setting, draft: Loaded) -> Voice:
     """Return a draft model's voice, in the target's ids.
 
     Raises:
-        VocabMismatch: too few of the target's tokens are in its vocabulary for a law over them.
+        VocabMismatch: too few of the target's tokens are in its vocabulary for a distribution over them.
     """
     target = setting.target
     same = aligned(target, draft)

@@ -1,7 +1,7 @@
-"""A draft model's law in the target's ids, whatever its own are.
+"""A draft model's distribution in the target's ids, whatever its own are.
 
 Its context is the target's text spelt in its own tokens, token by token: nothing already read ever changes. Tokens that
-the target does not have are left out of its law, which is renormalised over the rest (TLI, Timor et al. 2502.05202).
+the target does not have are left out of its distribution, which is renormalised over the rest (TLI, Timor et al. 2502.05202).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paceline.types import Floats, Ints, TokenTree, View
 
 
 class Voice:
-    """One draft model's law of the next token.
+    """One draft model's distribution of the next token.
 
     Args:
         words: how its tokens stand to the target's; `None` if ids mean the same.

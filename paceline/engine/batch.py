@@ -58,9 +58,9 @@ def trunk(draft: Draft) -> Draft:
         path.append(node)
     if len(path) == len(draft.tree):
         return draft
-    laws = {place: draft.laws[node] for place, node in enumerate(path) if node in draft.laws}
+    distributions = {place: draft.distributions[node] for place, node in enumerate(path) if node in draft.distributions}
     kept = None if draft.drawn is None else draft.drawn[path]
-    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.acceptance_prob[path], draft.source[path], laws, kept)
+    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.acceptance_prob[path], draft.source[path], distributions, kept)
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

@@ -133,7 +133,7 @@ def make_drafter(name: str, setting: Setting) -> Drafter:
 
 
 def entropy_controller(most: int) -> Controller:
-    """Return the confidence controller that stops by the entropy of a draft's law."""
+    """Return the confidence controller that stops by the entropy of a draft's distribution."""
     return ConfidenceController(most, by_entropy=True)
 
 

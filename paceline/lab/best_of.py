@@ -1,6 +1,6 @@
 """Candidates for the target to choose among: continuations drawn by a draft model, each with noise of its own.
 
-Works only with `BestOfVerifier`, which keeps the likeliest one whole: the reply no longer follows the target's law.
+Works only with `BestOfVerifier`, which keeps the likeliest one whole: the reply no longer follows the target's distribution.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keep the branch the target finds likeliest. Not lossless: the reply has neither model's law.
+"""Keep the branch the target finds likeliest. Not lossless: the reply has neither model's distribution.
 
 Known as "candidate scoring": n continuations drawn from a draft model, the best by the target's likelihood taken whole.
-With two of them at random laws of eight tokens the law moves by .18 in total variation.
+With two of them at random distributions of eight tokens the distribution moves by .18 in total variation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.sample.draw import draw
-from paceline.sample.law import check_logits
+from paceline.sample.distribution import check_logits
 from paceline.types import Draft, Draws, Floats, Verdict, View
 
 

@@ -1,7 +1,7 @@
 """Stop drafting where the drafter is unsure: a floor under its own confidence, steered to a share of guesses kept.
 
 A draft model stops by its own confidence: the probability of its guess (at temperature 0, its top probability), or the
-entropy of its law. Look-ups have none: for them, and for a mix as a whole, the floor applies to the calibrated value of
+entropy of its distribution. Look-ups have none: for them, and for a mix as a whole, the floor applies to the calibrated value of
 a node, as a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor is that of Hugging
 Face's assisted generation. Knows nothing of time.
 """
@@ -25,7 +25,7 @@ class ConfidenceController:
     """Up to `most` guesses, each at least as sure as the floor says.
 
     Args:
-        by_entropy: measure a draft model's confidence by the entropy of its law, not by its guess.
+        by_entropy: measure a draft model's confidence by the entropy of its distribution, not by its guess.
     """
 
     def __init__(self, most: int, *, target: float = TARGET, by_entropy: bool = False) -> None:

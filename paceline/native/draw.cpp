@@ -189,7 +189,7 @@ void keep_typical(Members& members, const Buckets& buckets, double part) {
   members.most = high;
 }
 
-// The law, filter by filter.
+// The distribution, filter by filter.
 Members members_of(const Row& row, const Filters& f) {
   Members members{row, {row.top(), f.temperature}};
   const Scale& scale = members.scale;

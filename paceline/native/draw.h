@@ -1,6 +1,6 @@
 // Drawing a token from a row of logits: greedy, or by Gumbel noise keyed by (seed, position, token).
 //
-// The law is: temperature, then top-k, top-p, typical-p, min-p. The result is that of the plain twin, sample/draw.py,
+// The distribution is: temperature, then top-k, top-p, typical-p, min-p. The result is that of the plain twin, sample/draw.py,
 // which looks at everything in turn; here bounds skip tokens that cannot win, and where one filter is left the winner
 // is drawn first and asked afterwards whether it is in.
 #pragma once
@@ -23,7 +23,7 @@ struct Filters {
 // The id of the token drawn: its place, where the row lacks some.
 int draw(const Row&, const Filters&, const Key&);
 
-// The law's tokens, by id or best first.
+// The distribution's tokens, by id or best first.
 std::vector<int> kept(const Row&, const Filters&);
 std::vector<int> survivors(const Row&, const Filters&);
 

@@ -1,4 +1,4 @@
-// The Python face of sampling: adjust a row, draw from it, say which tokens its law holds, and the noise itself.
+// The Python face of sampling: adjust a row, draw from it, say which tokens its distribution holds, and the noise itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -123,7 +123,7 @@ void bind_sampling(nb::module_& m) {
                                   {temperature, top_k, top_p, typical_p, min_p}));
       },
       "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "typical_p"_a = 1.0,
-      "int32 [n], best first: the tokens of the law");
+      "int32 [n], best first: the tokens of the distribution");
   m.def(
       "kept",
       [](const Logits& logits, double temperature, int top_k, double top_p, double typical_p, double min_p) {

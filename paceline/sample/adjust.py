@@ -1,4 +1,4 @@
-"""What a request changes about a row of logits before it becomes a law: penalties, bias, bans, its own processors.
+"""What a request changes about a row of logits before it becomes a distribution: penalties, bias, bans, its own processors.
 
 A function of the row and of the whole history, that of the drafted path included: nothing is counted along the way, so
 nothing can go stale when a draft is refused (penalties that count one token per round).

@@ -5,7 +5,7 @@ stream); the word of a token is lane `token % 4` of its block. Streams never sha
 
 Verifiers that toss coins of their own ask a `Dice`. Its coins belong to the round, told apart by the position its
 first token takes: block verification weighs coins and drafts of positions it then gives back, so a number that
-followed the token's position would be used twice, and the law would be off (tests/laws/test_keyed.py).
+followed the token's position would be used twice, and the distribution would be off (tests/distributions/test_keyed.py).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Dice(Protocol):
     def accept(self, probability: float) -> bool:
         """Return True with this probability; 0 is never and 1 always."""
 
-    def draw(self, law: Probabilities, depth: int = 0) -> int:
+    def draw(self, distribution: Probabilities, depth: int = 0) -> int:
         """Return an index drawn by float64 [n]: the round's own token, `depth` places behind its first."""
 
 
@@ -90,9 +90,9 @@ class KeyedDice:
         self._asked += 1
         return fraction(self._seed, Stream.ACCEPT, self._position, self._asked) < probability
 
-    def draw(self, law: Probabilities, depth: int = 0) -> int:
+    def draw(self, distribution: Probabilities, depth: int = 0) -> int:
         """See `Dice.draw`."""
-        return pick(law, fraction(self._seed, Stream.RESIDUAL, self._position + depth))
+        return pick(distribution, fraction(self._seed, Stream.RESIDUAL, self._position + depth))
 
 
 def fraction(seed: int, stream: Stream, position: int, trial: int = 0) -> float:
@@ -102,13 +102,13 @@ def fraction(seed: int, stream: Stream, position: int, trial: int = 0) -> float:
     return float(((high << 20) | (low >> 12)) + 0.5) * 2.0**-52
 
 
-def pick(law: Probabilities, fraction: float) -> int:
+def pick(distribution: Probabilities, fraction: float) -> int:
     """Return the index at which the running sum of weights, float64 [n], first exceeds this fraction of the whole."""
-    parts = np.cumsum(np.add.reduceat(law, np.arange(0, len(law), PART)))
+    parts = np.cumsum(np.add.reduceat(distribution, np.arange(0, len(distribution), PART)))
     assert parts[-1] > 0, f"nothing can be drawn from weights that sum to {parts[-1]}"
     wanted = fraction * parts[-1]
     part = min(int(np.searchsorted(parts, wanted, side="right")), int(np.searchsorted(parts, parts[-1])))
-    inside = law[part * PART : (part + 1) * PART]
+    inside = distribution[part * PART : (part + 1) * PART]
     running = np.cumsum(inside)
     found = int(np.searchsorted(running, wanted - (parts[part - 1] if part else 0.0), side="right"))
     # Sums may round up, the product too: then it is the last one that is possible.

@@ -1,6 +1,6 @@
-"""The coupled draw: argmax over the law of score + Gumbel noise keyed by (seed, absolute position, token).
+"""The coupled draw: argmax over the distribution of score + Gumbel noise keyed by (seed, absolute position, token).
 
-It is a sample of the law (Gumbel-max), and a function of the logits, the history and the key alone: that is what makes
+It is a sample of the distribution (Gumbel-max), and a function of the logits, the history and the key alone: that is what makes
 sampled output the same with speculation on or off (Daliri et al. 2408.07978).
 """
 
@@ -14,7 +14,7 @@ from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.sample.adjust import edits_of, ends_banned, is_adjusted, process
 from paceline.sample.dice import Stream, gumbel, words
-from paceline.sample.law import Law, law
+from paceline.sample.distribution import Distribution, distribution
 from paceline.types import Floats, Ints, View
 
 
@@ -31,15 +31,15 @@ def draw(logits: Floats, view: View, path: Ints | Sequence[int] = (), *, peaks: 
     p, position = view.params, len(view.tokens) + len(path)
     row = adjust_fast(logits, view, path)
     known = peaks if row is logits else None
-    law = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
+    distribution = (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
     try:
-        return int(native.draw(row, *law, p.seed, position, known))
+        return int(native.draw(row, *distribution, p.seed, position, known))
     except ValueError as error:
         raise _undrawn(error, position, is_adjusted=row is not logits) from error
 
 
-def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
-    """Do what `law` does, in the native code, but for the order of the ids; raises what `draw` raises."""
+def distribution_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Distribution:
+    """Do what `distribution` does, in the native code, but for the order of the ids; raises what `draw` raises."""
     p, row = view.params, adjust_fast(logits, view, path)
     is_cut = p.top_k > 0 or p.top_p < 1 or p.typical_p < 1 or p.min_p > 0
     temperature = p.temperature if is_cut else 0.0  # then the best logit alone shows that the row is sound
@@ -48,12 +48,12 @@ def law_fast(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law
     except ValueError as error:
         raise _undrawn(error, len(view.tokens) + len(path), is_adjusted=row is not logits) from error
     if p.is_greedy:
-        return Law(ids, np.zeros(1))
+        return Distribution(ids, np.zeros(1))
     if not is_cut:
         ids = np.arange(len(row), dtype=np.int32)
     scores = row[ids].astype(np.float64) if is_cut else row.astype(np.float64)
     scores /= p.temperature
-    return Law(ids, scores)
+    return Distribution(ids, scores)
 
 
 def _undrawn(error: ValueError, position: int, *, is_adjusted: bool) -> NumericalError:
@@ -93,7 +93,7 @@ def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Float
 def draw_plain(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:
     """Do the same without shortcuts, in numpy."""
     params, position = view.params, len(view.tokens) + len(path)
-    chosen = law(logits, view, path)
+    chosen = distribution(logits, view, path)
     scores = chosen.scores + gumbel(words(params.seed, Stream.GUMBEL, position, chosen.ids))
     if params.is_greedy:
         return int(chosen.ids[0])

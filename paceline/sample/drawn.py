@@ -1,4 +1,4 @@
-"""Guesses drawn with chance of their own, and the law they were drawn from, for verifiers that weigh it.
+"""Guesses drawn with chance of their own, and the distribution they were drawn from, for verifiers that weigh it.
 
 The chance is the drafter's alone (`Stream.DRAFT`), and a function of the seed, the round and the path: no two nodes of
 a tree share it, nor two rounds, because block verification looks at guesses that it then gives back.
@@ -18,43 +18,43 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.sample.dice import Stream, fraction, pick
-from paceline.sample.law import Law
+from paceline.sample.distribution import Distribution
 from paceline.types import Draws, Ints, Probabilities, View
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """Guesses for one token: `tokens` int32 [k], `drawn` bool [k] those by chance, `law` float64 [V] theirs.
+    """Guesses for one token: `tokens` int32 [k], `drawn` bool [k] those by chance, `distribution` float64 [V] theirs.
 
-    `chances` float64 [k] is what the drafter's whole law gives each.
+    `chances` float64 [k] is what the drafter's whole distribution gives each.
     """
 
     tokens: Ints
     drawn: npt.NDArray[np.bool_]
-    law: Probabilities
+    distribution: Probabilities
     chances: Probabilities
 
 
 def draw_children(
-    law: Law, count: int, draws: Draws, view: View, path: Ints | Sequence[int] = (), *, vocab: int
+    distribution: Distribution, count: int, draws: Draws, view: View, path: Ints | Sequence[int] = (), *, vocab: int
 ) -> Children:
     """Guess the token that follows a sequence and the drafted `path` behind it.
 
     Args:
-        law: the drafter's own, any: the target's law is kept whatever it is.
-        count: how many guesses, fewer if the law has no more; a chain has one.
+        distribution: the drafter's own, any: the target's distribution is kept whatever it is.
+        count: how many guesses, fewer if the distribution has no more; a chain has one.
         draws: "chain" and "tree" draw all, without replacement (Sequoia 2402.12374); "greedy_tree" takes the likeliest
             `count - 1` and draws one from the rest, the tokens sure to be tried left out (Hu et al. 2502.18779).
-        vocab: length of the law that is returned.
+        vocab: length of the distribution that is returned.
     """
     assert count > 0, count
     assert draws in ("chain", "tree", "greedy_tree"), f"`{draws}` guesses are not drawn independently"
-    whole = weights = law.probabilities(vocab)
+    whole = weights = distribution.probabilities(vocab)
     sure = list[int]()
     if draws == "greedy_tree":
-        sure, weights = law.best(min(count, len(law.ids)) - 1).tolist(), whole.copy()
+        sure, weights = distribution.best(min(count, len(distribution.ids)) - 1).tolist(), whole.copy()
         weights[sure] = 0
-        if (rest := weights.sum()) > 0:  # a sharp law may leave nothing to draw from
+        if (rest := weights.sum()) > 0:  # a sharp distribution may leave nothing to draw from
             weights /= rest
     left, seed, found = weights.copy(), _seed(view, path), list[int]()
     while len(sure) + len(found) < (1 if draws == "chain" else count) and left.any():

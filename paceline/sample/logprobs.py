@@ -31,5 +31,5 @@ def _logprobs(row: Floats, token: int, count: int) -> Logprobs:
     if count:
         least = np.partition(row, -count)[-count] if count < len(row) else row.min()
         best = np.flatnonzero(row >= least)
-        best = best[np.argsort(-row[best], kind="stable")][:count]  # ties go to the lower id, as in the law
+        best = best[np.argsort(-row[best], kind="stable")][:count]  # ties go to the lower id, as in the distribution
     return Logprobs(int(token), float(exact[token] - norm), tuple((int(i), float(exact[i] - norm)) for i in best))

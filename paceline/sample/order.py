@@ -1,4 +1,4 @@
-"""Sort a row of logits, the one costly step of reading a law in full."""
+"""Sort a row of logits, the one costly step of reading a distribution in full."""
 
 from __future__ import annotations
 

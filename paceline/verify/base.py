@@ -11,7 +11,7 @@ from paceline.types import Draft, Draws, Floats, Ints, Verdict, View
 class Verifier(Protocol):
     """Pure: the verdict follows from the draft, the target's logits and the sequence's key."""
 
-    lossless: bool  # what is emitted has the target's law
+    lossless: bool  # what is emitted has the target's distribution
     draws: Draws  # how drafters that draw must do so
     reproducible: bool  # a seed repeats whatever is drafted
 

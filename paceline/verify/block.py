@@ -1,10 +1,10 @@
 """Accept a whole block of guesses at once, so that a lucky later guess makes up for an unlucky earlier one.
 
 A node's share is how much of its drawn path the target still owes: it is multiplied by p/q on the way down, at most to
-1. On the way back from a refused subtree, what the child used up is taken from the node's law, as `rejection` does,
+1. On the way back from a refused subtree, what the child used up is taken from the node's distribution, as `rejection` does,
 and from its share. A node is kept with what is then left of its share. On a chain this is block verification (Sun et
 al. 2403.10444), which accepts at least what `rejection` does; on a tree, traversal verification (2505.12398).
-Children that are functions of the text count as drawn from a law that holds no other.
+Children that are functions of the text count as drawn from a distribution that holds no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.errors import NumericalError
 from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.draw import law_fast
+from paceline.sample.draw import distribution_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
@@ -24,7 +24,7 @@ from paceline.verify.tree import Chance, drawn_children, sure_children
 
 
 class BlockVerifier:
-    """For chains drawn from the drafter's law; any tree is exact.
+    """For chains drawn from the drafter's distribution; any tree is exact.
 
     Args:
         chance: makes the dice of a round.
@@ -56,7 +56,7 @@ class _Visit:
         """Return what is kept of the subtree below `node`, or `None` if not even that."""
         tokens = self.draft.tree.tokens
         try:
-            p = law_fast(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
+            p = distribution_fast(self.logits[node], self.view, tokens[list(path)]).probabilities(self.logits.shape[1])
         except NumericalError:
             if not path:
                 raise

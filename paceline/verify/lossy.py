@@ -1,4 +1,4 @@
-"""Ways of accepting more than the target's law allows: on request only, and labelled in every result."""
+"""Ways of accepting more than the target's distribution allows: on request only, and labelled in every result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.sample.dice import KeyedDice
-from paceline.sample.draw import draw, law_fast
+from paceline.sample.draw import draw, distribution_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, RejectionVerifier
@@ -17,7 +17,7 @@ EPSILON, DELTA = 0.09, 0.3
 
 
 class LenientVerifier(RejectionVerifier):
-    """Rejection that counts the drafter's law for less: no token comes oftener than p / lenience (Leviathan
+    """Rejection that counts the drafter's distribution for less: no token comes oftener than p / lenience (Leviathan
     et al. 2211.17192).
 
     Args:
@@ -79,13 +79,13 @@ def deepest(draft: Draft, logits: Floats, view: View, path: list[int]) -> list[i
     children = draft.tree.children(node)
     if not children:
         return path
-    p = law_fast(logits[node], view, tokens[path]).probabilities(logits.shape[1])
+    p = distribution_fast(logits[node], view, tokens[path]).probabilities(logits.shape[1])
     typical = sorted((c for c in children if p[tokens[c]] > threshold(p)), key=lambda c: -p[tokens[c]])
     return max((path, *(deepest(draft, logits, view, [*path, child]) for child in typical)), key=len)
 
 
 def threshold(p: Probabilities) -> float:
-    """Return how likely a token must at least be to count as typical: the less, the more uncertain the law [V] is."""
+    """Return how likely a token must at least be to count as typical: the less, the more uncertain the distribution [V] is."""
     logs = np.maximum(p, np.finfo(float).tiny)
     np.log(logs, out=logs)
     entropy = -float(p @ logs)

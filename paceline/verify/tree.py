@@ -1,8 +1,8 @@
 """Accept guesses in proportion to how much likelier the target finds them than their drafter did, walking down a tree.
 
-At each node the target's law p is offered to its children. One drawn from q is accepted with probability p/q, at most
+At each node the target's distribution p is offered to its children. One drawn from q is accepted with probability p/q, at most
 1; when it is refused, the rest norm((p - q)+) goes to the next, whose q leaves the refused one out. What is left in the
-end is the law of the round's own token; if that is a child that was not left to chance, the walk goes on there. This is
+end is the distribution of the round's own token; if that is a child that was not left to chance, the walk goes on there. This is
 exact for any mixture of drawn and sure children: a sure child's subtree does not depend on how the walk came to it.
 
 Chains: Leviathan et al. 2211.17192, Chen et al. 2302.01318. Siblings without replacement: Sequoia 2402.12374, RSD
@@ -17,7 +17,7 @@ import numpy as np
 
 from paceline.errors import NumericalError
 from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.draw import law_fast
+from paceline.sample.draw import distribution_fast
 from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
 from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
@@ -26,7 +26,7 @@ Chance = Callable[[View], Dice]
 
 
 class RejectionVerifier:
-    """For chains drawn from the drafter's law. Accepts the most that deciding token by token can.
+    """For chains drawn from the drafter's distribution. Accepts the most that deciding token by token can.
 
     Args:
         chance: makes the dice of a round.
@@ -46,7 +46,7 @@ class RejectionVerifier:
         dice, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
         while True:
             try:
-                p = law_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
+                p = distribution_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
             except NumericalError:
                 if not kept:
                     raise
@@ -82,7 +82,7 @@ class GreedyTreeVerifier(RejectionVerifier):
 
 
 def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities]]:
-    """Yield each drawn child with the law it was drawn from, float64 [V], those drawn before it left out."""
+    """Yield each drawn child with the distribution it was drawn from, float64 [V], those drawn before it left out."""
     if draft.drawn is None:
         return
     q: Probabilities | None = None
@@ -92,14 +92,14 @@ def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities
             continue
         token = int(draft.tree.tokens[child])
         if q is None:
-            assert node in draft.laws, f"node {child} was drawn, but the draft has no law for its parent {node}"
-            q = draft.laws[node]
-            assert abs(q.sum() - 1) < 1e-6, f"the draft law of node {node} must sum to 1, got {q.sum()}"
+            assert node in draft.distributions, f"node {child} was drawn, but the draft has no distribution for its parent {node}"
+            q = draft.distributions[node]
+            assert abs(q.sum() - 1) < 1e-6, f"the draft distribution of node {node} must sum to 1, got {q.sum()}"
         else:
             q = q.copy()
             q[refused] = 0
             q /= max(q.sum(), np.finfo(float).tiny)
-        assert q[token] > 0, f"token {token} of node {child} was drawn, but its draft law gives it {q[token]}"
+        assert q[token] > 0, f"token {token} of node {child} was drawn, but its draft distribution gives it {q[token]}"
         yield child, q
         refused = token
 
@@ -123,7 +123,7 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
 
 
 def favour(p: Probabilities, tokens: list[int], lenience: float) -> Probabilities:
-    """Return the law of what comes when sure guesses are accepted, one after the other, with up to p / lenience."""
+    """Return the distribution of what comes when sure guesses are accepted, one after the other, with up to p / lenience."""
     if lenience == 1:
         return p
     out, left = np.zeros_like(p), 1.0

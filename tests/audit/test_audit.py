@@ -1,4 +1,4 @@
-"""The audit passes what is right and catches a fault in a verifier, a draft law, the cache and the penalties."""
+"""The audit passes what is right and catches a fault in a verifier, a draft distribution, the cache and the penalties."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ import paceline.service.llm as engine
 import paceline.verify.coupled as coupled
 from paceline.audit.audit import Audit, audit, reply
 from paceline.audit.forced import first_difference
-from paceline.audit.lawcheck import check
+from paceline.audit.distribution_check import check
 from paceline.audit.prompts import OURS, read
 from paceline.cli.audit import show_audit
 from paceline.cli.main import run
@@ -41,7 +41,7 @@ def llm(talker):
 
 
 def examine(llm, params=SHORT, prompts=(REPEATING,)):
-    return audit(llm, prompts, params, law_seconds=0)
+    return audit(llm, prompts, params, distribution_seconds=0)
 
 
 def test_what_is_right_passes(llm):
@@ -132,7 +132,7 @@ def test_a_fault_in_the_penalties_is_caught(llm, monkeypatch):
     assert not examine(llm, params).passed
 
 
-# ---- the law
+# ---- the distribution
 
 
 def pairs_of(model, drafter, verifier):
@@ -157,15 +157,15 @@ honest = ModelDrafter.propose
 
 
 class Lying(ModelDrafter):
-    """Fault: says that it drew from another law than it did."""
+    """Fault: says that it drew from another distribution than it did."""
 
     def propose(self, views, budgets):
         drafts = honest(self, views, budgets)
-        return [replace(d, laws={n: np.full(len(law), 1 / len(law)) for n, law in d.laws.items()}) for d in drafts]
+        return [replace(d, distributions={n: np.full(len(distribution), 1 / len(distribution)) for n, distribution in d.distributions.items()}) for d in drafts]
 
 
 @pytest.mark.parametrize(("kind", "passes"), [(ModelDrafter, True), (Lying, False)])
-def test_a_drafters_lie_about_its_law_is_caught(kind, passes):
+def test_a_drafters_lie_about_its_distribution_is_caught(kind, passes):
     model = TinyModel(6, reach=2, seed=1)
     drafter = kind(TinyModel(6, reach=2, seed=9), context=64, draws="chain")
     view = View(0, np.array([0, 1, 2], np.int32), SamplingParams(), 3)
@@ -176,36 +176,36 @@ def test_a_drafters_lie_about_its_law_is_caught(kind, passes):
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_the_whole_audit_catches_a_drafters_lie_about_its_law(talker, tmp_path, monkeypatch, lies):
+def test_the_whole_audit_catches_a_drafters_lie_about_its_distribution(talker, tmp_path, monkeypatch, lies):
     """No reply shows it: every token of a falsely accepted guess is possible."""
     other = write_talker(tmp_path / "other.gguf", seed=2)
     llm = LLM(talker, draft=str(other), verify="rejection", control="fixed", draft_tokens=2, context=256)
     if lies:
         monkeypatch.setattr(ModelDrafter, "propose", Lying.propose)
-    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=8), law_seconds=0.5)
+    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=8), distribution_seconds=0.5)
     assert all(one.passed for one in found.compared)
-    assert found.law.drafted > 0
-    assert found.passed != lies, found.law
+    assert found.distribution.drafted > 0
+    assert found.passed != lies, found.distribution
 
 
-def test_the_law_check_drafts_whatever_the_controller_decides(talker):
+def test_the_distribution_check_drafts_whatever_the_controller_decides(talker):
     llm = LLM(talker, draft=str(talker), context=256)
     with llm.engine.playing(replace(llm.engine.parts, controller=FixedController(0))):
-        found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), law_seconds=0.01)
+        found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), distribution_seconds=0.01)
     assert found.drafted == 0
-    assert found.law.drafted > 0
+    assert found.distribution.drafted > 0
 
 
-def test_a_law_check_without_drafts_says_so(talker, capsys):
+def test_a_distribution_check_without_drafts_says_so(talker, capsys):
     llm = LLM(talker, draft="off", context=256)
-    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), law_seconds=0.01)
+    found = audit(llm, [REPEATING], replace(SHORT, max_tokens=4), distribution_seconds=0.01)
     said = found.to_json()
     assert found.passed
     assert (said["drafted"], said["speculated"]) == (0, False)
-    assert (said["law"]["drafted"], said["law"]["speculated"]) == (0, False)
+    assert (said["distribution"]["drafted"], said["distribution"]["speculated"]) == (0, False)
     show_audit(llm, found, 0.8, interrupted=False)
     assert capsys.readouterr().out.count("say nothing of speculation") == 1
-    show_audit(llm, replace(found, law=None), 0.8, interrupted=False)
+    show_audit(llm, replace(found, distribution=None), 0.8, interrupted=False)
     assert "PASSED, but nothing was drafted" in capsys.readouterr().out
 
 
@@ -232,7 +232,7 @@ def test_an_interrupted_audit_keeps_what_it_has(llm):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        audit(llm, [REPEATING] * 2, replace(SHORT, max_tokens=2), law_seconds=0, found=found, progress=stop)
+        audit(llm, [REPEATING] * 2, replace(SHORT, max_tokens=2), distribution_seconds=0, found=found, progress=stop)
     assert len(found.compared) == 2
     assert not found.finished
 
@@ -266,11 +266,11 @@ def test_the_command_says_it_and_ends_with_its_code(llm, tmp_path, capsys, monke
     monkeypatch.setattr(engine, "LLM", lambda *arguments, **settings: llm)
     file = tmp_path / "prompts"
     file.write_text(REPEATING)
-    call = ["audit", "--draft", "ngram", "--max-tokens", "4", "--prompts", str(file), "--law-seconds", "0.01"]
+    call = ["audit", "--draft", "ngram", "--max-tokens", "4", "--prompts", str(file), "--distribution-seconds", "0.01"]
     assert run([*call, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["passed"]
-    assert said["law"]["draws"] > 0
+    assert said["distribution"]["draws"] > 0
     assert run(call) == 0
     assert "PASSED" in capsys.readouterr().out
     assert run(["audit", "--prompts", str(tmp_path / "none")]) == 2
@@ -281,7 +281,7 @@ def test_the_command_finds_a_fault_in_the_penalties(llm, tmp_path, capsys, monke
     monkeypatch.setattr(engine, "LLM", lambda *arguments, **settings: llm)
     file = tmp_path / "prompts"
     file.write_text(REPEATING)
-    call = ["audit", "--max-tokens", "20", "--ignore-eos", "--prompts", str(file), "--law-seconds", "0"]
+    call = ["audit", "--max-tokens", "20", "--ignore-eos", "--prompts", str(file), "--distribution-seconds", "0"]
     call += ["--frequency-penalty", "0.6", "--bad-word", "zz", "--logit-bias", "70=1", "--temperature", "1"]
     assert run(call) == 0
     assert "at temperature 1," in capsys.readouterr().out
@@ -293,13 +293,13 @@ def test_the_command_finds_a_fault_in_the_penalties(llm, tmp_path, capsys, monke
 def test_replies_are_audited_with_their_prediction(talker):
     llm = LLM(talker, draft="predicted", control="fixed", draft_tokens=4, context=256)
     said = llm.generate(REPEATING, SHORT, chat=True).text
-    found = audit(llm, [REPEATING], SHORT, temperature=0, prediction=said, law_seconds=0)
+    found = audit(llm, [REPEATING], SHORT, temperature=0, prediction=said, distribution_seconds=0)
     (one,) = found.compared
     assert one.passed
     assert one.accepted > 0
 
 
 def test_the_audit_is_a_function_too(llm):
-    said = paceline.run_audit(llm, [REPEATING], replace(SHORT, max_tokens=8), temperature=0, law_seconds=0.01)
+    said = paceline.run_audit(llm, [REPEATING], replace(SHORT, max_tokens=8), temperature=0, distribution_seconds=0.01)
     assert json.loads(json.dumps(said))["passed"]
     assert (said["replies"], said["finished"]) == (1, True)

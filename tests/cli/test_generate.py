@@ -114,7 +114,7 @@ def test_json_has_log_probabilities_when_asked(quick):
         assert one["top_logprobs"][0] == {"token_id": one["token_id"], "logprob": one["logprob"]}  # greedy
 
 
-def test_law_settings_change_replies_alike_with_and_without_drafts(cli):
+def test_distribution_settings_change_replies_alike_with_and_without_drafts(cli):
     settings = ["--repetition-penalty", 1.3, "--bad-word", "wheel", "--logit-bias", "0=-5", "--min-tokens", 4]
     free = as_json(cli, REPEATING, "--max-tokens", 12)
     plain, fast = (as_json(cli, REPEATING, "--draft", d, "--max-tokens", 12, *settings) for d in ("off", "ngram"))

@@ -67,7 +67,7 @@ WRONG = [
     (["generate", "--verify", "block:2", "x"], "verify `block` takes no argument"),
     (
         ["generate", "--draft", "m,n", "--verify", "tree", "x"],
-        "weighs guesses by the law of one drafter, got `m` and `n`\n\nhint: --verify coupled takes any mix",
+        "weighs guesses by the distribution of one drafter, got `m` and `n`\n\nhint: --verify coupled takes any mix",
     ),
     (["generate", "--draft", "ngram,", "x"], "got an empty one in `ngram,`\n\nhint: --draft ngram\n"),
     (["generate", "--draft", " , ngram", "x"], "got an empty one"),

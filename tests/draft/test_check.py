@@ -14,7 +14,7 @@ from paceline.types import Budget, Draft, SamplingParams, TokenTree, View
 VIEW = View(1, np.array([3, 4, 5], np.int32), SamplingParams(), 1)
 TREE = TokenTree(np.array([5, 1, 2, 3], np.int32), np.array([-1, 0, 0, 1], np.int32))
 GOOD = Draft(TREE, np.full(4, 0.5, np.float32), np.zeros(4, np.int8))
-DRAWN = replace(GOOD, drawn=np.array([False, True, False, False]), laws={0: np.full(8, 1 / 8)})
+DRAWN = replace(GOOD, drawn=np.array([False, True, False, False]), distributions={0: np.full(8, 1 / 8)})
 
 
 def tree(tokens=TREE.tokens, parents=TREE.parents):
@@ -53,14 +53,14 @@ BAD = {
     "no such token": (tree(np.array([5, 1, 8, 3])), "tokens from 0 to 7"),
     "a token beyond 32 bits": (tree(np.array([5, 1, 2**32 + 3, 3])), "tokens from 0 to"),
     "another's source": (replace(GOOD, source=np.ones(4, np.int8)), "one of its own sources"),
-    "drawn from nothing": (replace(DRAWN, laws={}), "got none for node `0`"),
-    "a law and nothing drawn": (replace(DRAWN, drawn=None), "whether it was `drawn`"),
-    "no laws at all": (replace(DRAWN, laws=None), "the laws by node"),
-    "a law of another's node": (replace(DRAWN, laws={0: np.ones(8), 99: np.ones(8)}), "laws by node, from 0 to 3"),
-    "a law of no numbers": (replace(DRAWN, laws={0: np.full(8, np.nan)}), "law of node 0 as float64"),
-    "a short law": (replace(DRAWN, laws={0: np.full(3, 1 / 3)}), r"node 0 as float64 \[8\]"),
+    "drawn from nothing": (replace(DRAWN, distributions={}), "got none for node `0`"),
+    "a distribution and nothing drawn": (replace(DRAWN, drawn=None), "whether it was `drawn`"),
+    "no distributions at all": (replace(DRAWN, distributions=None), "the distributions by node"),
+    "a distribution of another's node": (replace(DRAWN, distributions={0: np.ones(8), 99: np.ones(8)}), "distributions by node, from 0 to 3"),
+    "a distribution of no numbers": (replace(DRAWN, distributions={0: np.full(8, np.nan)}), "distribution of node 0 as float64"),
+    "a short distribution": (replace(DRAWN, distributions={0: np.full(3, 1 / 3)}), r"node 0 as float64 \[8\]"),
 }
-SHORTER = ("no such token", "a short law")  # what only the whole vocabulary tells
+SHORTER = ("no such token", "a short distribution")  # what only the whole vocabulary tells
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -89,7 +89,7 @@ def test_in_a_mix_the_faulty_member_is_named(name):
         MixDrafter([Other(), Mine()]).propose([VIEW], [Budget(8, 8)])
 
 
-def test_drafts_are_taken_with_and_without_laws():
+def test_drafts_are_taken_with_and_without_distributions():
     for draft in (GOOD, DRAWN, replace(GOOD, acceptance_prob=GOOD.acceptance_prob.astype(np.float64))):
         check([draft], [VIEW], 8, ("mine",))
     for drafts, said in (

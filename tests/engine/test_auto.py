@@ -76,7 +76,7 @@ def test_auto_and_a_name_write_what_plain_decoding_writes(talker):
     assert reply.tally.drafted_tokens > 0
 
 
-def test_a_named_model_replaces_a_companion_where_laws_are_weighed(monkeypatch, talker, tmp_path):
+def test_a_named_model_replaces_a_companion_where_distributions_are_weighed(monkeypatch, talker, tmp_path):
     small, named = (tmp_path / name for name in ("small.gguf", "named.gguf"))
     for path in (small, named):
         path.write_bytes(talker.read_bytes())

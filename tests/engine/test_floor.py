@@ -20,13 +20,13 @@ VOCAB = 16
 def sureness(logits, temperature, guess, *, by_entropy):
     """By the book: softmax, then the guess's probability or the entropy of all."""
     scaled = np.float64(logits) / (temperature or 1.0)
-    law = np.exp(scaled - scaled.max())
-    law /= law.sum()
-    return 1 - np.sqrt(-0.2 * (law * np.log(law)).sum()) if by_entropy else law[guess]
+    distribution = np.exp(scaled - scaled.max())
+    distribution /= distribution.sum()
+    return 1 - np.sqrt(-0.2 * (distribution * np.log(distribution)).sum()) if by_entropy else distribution[guess]
 
 
 def moody(seen):
-    """A law that is sometimes sharp and sometimes flat."""
+    """A distribution that is sometimes sharp and sometimes flat."""
     chance = np.random.default_rng(seen.tolist())
     return chance.uniform(0.3, 5) * chance.standard_normal(VOCAB)
 
@@ -34,7 +34,7 @@ def moody(seen):
 @pytest.mark.parametrize("by_entropy", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_chain_ends_before_its_first_unsure_guess(temperature, by_entropy):
-    model, lengths = TinyModel(VOCAB, law=moody), set()
+    model, lengths = TinyModel(VOCAB, distribution=moody), set()
     for seed in range(12):
         start = np.random.default_rng(seed).integers(VOCAB, size=9).astype(np.int32)
         view = View(0, start, SamplingParams(temperature, seed=seed))
@@ -69,8 +69,8 @@ def test_the_native_loop_stops_where_the_plain_one_does(floor, cut):
 
 
 @pytest.mark.parametrize("draws", ["chain", "tree", "greedy_tree"])
-def test_a_guess_drawn_from_its_own_law_stays_last(draws):
-    """Dropping it for what it turned out to be would change the law."""
+def test_a_guess_drawn_from_its_own_distribution_stays_last(draws):
+    """Dropping it for what it turned out to be would change the distribution."""
     drafter = ModelDrafter(TinyModel(VOCAB, seed=3), context=128, draws=draws)
     view = View(0, np.array([1, 2, 3], np.int32), SamplingParams(1.0))
     (draft,) = drafter.propose([view], [Budget(8, 4, floor=Floor(1.0))])
@@ -78,10 +78,10 @@ def test_a_guess_drawn_from_its_own_law_stays_last(draws):
     assert drafter.spent["model"].steps == 1
 
 
-def test_entropy_is_that_of_the_law_without_filters():
+def test_entropy_is_that_of_the_distribution_without_filters():
     logits = np.array([0.0, np.log(2.0), -np.inf, np.log(5.0)], np.float32)
-    law = np.array([1, 2, 5]) / 8
-    assert entropy(logits, SamplingParams(1.0, top_k=1)) == pytest.approx(-(law * np.log(law)).sum())
+    distribution = np.array([1, 2, 5]) / 8
+    assert entropy(logits, SamplingParams(1.0, top_k=1)) == pytest.approx(-(distribution * np.log(distribution)).sum())
     assert entropy(logits, SamplingParams()) == entropy(logits, SamplingParams(1.0))
     assert entropy(np.array([0.0, -np.inf], np.float32), SamplingParams()) == 0.0
     assert entropy(logits, SamplingParams(0.5)) < entropy(logits, SamplingParams(2.0))

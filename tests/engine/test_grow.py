@@ -80,28 +80,28 @@ def test_a_union_has_each_path_once_under_the_likelier_source(seed):
 
 
 def test_drawn_nodes_stay_apart_and_stay():
-    """Merging or dropping a drawn node by its value would change the law it was drawn from."""
+    """Merging or dropping a drawn node by its value would change the distribution it was drawn from."""
     tree = TokenTree(np.array([0, 1, 2, 3], np.int32), np.array([-1, 0, 1, 0], np.int32))
-    law = np.array([0.1, 0.2, 0.3, 0.4])
+    distribution = np.array([0.1, 0.2, 0.3, 0.4])
     drawn = Draft(
-        tree, np.full(4, 0.01, np.float32), np.zeros(4, np.int8), {0: law, 1: law}, np.array([0, 1, 1, 0]) > 0
+        tree, np.full(4, 0.01, np.float32), np.zeros(4, np.int8), {0: distribution, 1: distribution}, np.array([0, 1, 1, 0]) > 0
     )
     copied = Draft(TokenTree.chain([0, 1, 2]), np.full(3, 0.9, np.float32), np.zeros(3, np.int8))
     union = merge([copied, drawn], [0, 1])
     assert union.drafted == 5
     assert union.drawn.tolist() == [False, False, False, True, True, False]
-    assert set(union.laws) == {0, 3}
+    assert set(union.distributions) == {0, 3}
     kept = prune(union, Budget(8, 8, np.arange(9) * 0.5))
     assert kept.drawn.sum() == 2, "the drawn chain stays whatever it is worth"
     assert kept.drafted == 4, "the copied one pays, the stray one does not"
-    np.testing.assert_array_equal(kept.laws[next(n for n in kept.laws if n)], law)
+    np.testing.assert_array_equal(kept.distributions[next(n for n in kept.distributions if n)], distribution)
 
 
-def test_a_subtree_keeps_laws_and_flags_of_its_nodes():
+def test_a_subtree_keeps_distributions_and_flags_of_its_nodes():
     draft = random_draft(1)
     kept = subtree(draft, [1, 2] if draft.tree.parents[2] in (0, 1) else [1])
     assert kept.tree.tokens[1] == draft.tree.tokens[1]
-    assert kept.laws == {}
+    assert kept.distributions == {}
 
 
 def test_a_less_likely_rival_counts_only_where_others_fail():

@@ -103,7 +103,7 @@ def test_no_draft_model_guesses_a_padded_row(path, small):
             drafts = own(views, budgets)
             for draft in drafts:
                 seen += draft.tree.tokens[1:].tolist()
-                assert all(len(law) == MORE + 1 and not law[HOLES].any() for law in draft.laws.values())
+                assert all(len(distribution) == MORE + 1 and not distribution[HOLES].any() for distribution in draft.distributions.values())
             return drafts
 
         drafter.propose = propose

@@ -180,7 +180,7 @@ def test_a_recut_last_word_is_read_anew_from_there():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
     """Token for token, and with fewer forwards where the text repeats itself."""
-    spins = TinyModel(16, law=lambda seen: 9 * np.eye(16, dtype=np.float32)[(int(seen[-1]) + 1) % 5], reach=1)
+    spins = TinyModel(16, distribution=lambda seen: 9 * np.eye(16, dtype=np.float32)[(int(seen[-1]) + 1) % 5], reach=1)
     for model, repeats in ((TinyModel(16, reach=2, sharpness=4), False), (spins, True)):
         params = SamplingParams(temperature, seed=2)
         staged = StagedDrafter(model, context=512, draws=draws)
@@ -193,7 +193,7 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
             forwards = model.forwards - before
             (theirs,) = plain.propose([view], [Budget(8, 8)])
             assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
-            assert all(np.array_equal(ours.laws[node], law) for node, law in theirs.laws.items())
+            assert all(np.array_equal(ours.distributions[node], distribution) for node, distribution in theirs.distributions.items())
             (alone,) = ModelDrafter(model, context=512, draws=draws).propose([view], [Budget(8, 8)])
             assert ours.tree.tokens.tolist() == alone.tree.tokens.tolist()
             if repeats:
@@ -296,7 +296,7 @@ def test_a_text_is_retold_the_same_however_it_came():
 def test_a_guess_that_begins_inside_a_character_ends_it():
     target = loaded("big", TinyModel(256), [bytes([i]) for i in range(256)])
     pieces = [bytes([i]) for i in range(128)] + ["é".encode(), "ü".encode()]
-    draft = loaded("small", TinyModel(130, law=lambda seen: 9 * np.eye(130, dtype=np.float32)[128]), pieces)
+    draft = loaded("small", TinyModel(130, distribution=lambda seen: 9 * np.eye(130, dtype=np.float32)[128]), pieces)
     drafter = RetokenisingDrafter(target, draft, slots=1, name="slem")
     tokens = np.array([*b"caf", "é".encode()[0]], np.int32)
     (made,) = drafter.propose([View(0, tokens, SamplingParams())], [Budget(3, 3)])

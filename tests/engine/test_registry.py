@@ -29,10 +29,10 @@ EXAMPLE = next(
 
 
 class Again(Drafter):
-    """Guesses that the last token comes once more, by no law, or by the law of a liar."""
+    """Guesses that the last token comes once more, by no distribution, or by the distribution of a liar."""
 
-    def __init__(self, law=None):
-        self.law = law
+    def __init__(self, distribution=None):
+        self.distribution = distribution
 
     def propose(self, views, budgets):
         drafts = []
@@ -40,9 +40,9 @@ class Again(Drafter):
             count = min(budget.nodes, budget.depth)
             tree = TokenTree.chain([int(view.tokens[-1])] * (count + 1))
             draft = Draft(tree, np.full(count + 1, 0.5, np.float32), np.zeros(count + 1, np.int8))
-            if self.law is not None and count:
+            if self.distribution is not None and count:
                 drawn = np.arange(count + 1) > 0
-                draft = Draft(tree, draft.acceptance_prob, draft.source, dict.fromkeys(range(count), self.law), drawn)
+                draft = Draft(tree, draft.acceptance_prob, draft.source, dict.fromkeys(range(count), self.distribution), drawn)
             drafts.append(draft)
         return drafts
 
@@ -83,7 +83,7 @@ def test_every_choice_can_be_made_or_its_module_found():
             assert callable(paceline.registry.imported(choice.factory)), choice.name
 
 
-def test_a_registered_look_up_joins_a_model_where_laws_count(talker, own_names, tmp_path):
+def test_a_registered_look_up_joins_a_model_where_distributions_count(talker, own_names, tmp_path):
     register_drafter("again", lambda setting, argument: Again())
     model = tmp_path / "copy.gguf"
     model.write_bytes(Path(talker).read_bytes())
@@ -94,7 +94,7 @@ def test_a_registered_look_up_joins_a_model_where_laws_count(talker, own_names, 
     assert reply.tally.by_source["copy"]["accepted"] > 0
 
 
-def test_only_one_drafter_draws_where_laws_are_weighed(own_names):
+def test_only_one_drafter_draws_where_distributions_are_weighed(own_names):
     register_drafter("again", lambda setting, argument: Again(), draws=True)
     with pytest.raises(UsageError, match=r"got `again` and `model\.gguf`"):
         LLMConfig.of(draft="again,model.gguf", verify="rejection")
@@ -103,7 +103,7 @@ def test_only_one_drafter_draws_where_laws_are_weighed(own_names):
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_laws_are_taken_only_from_drafters_registered_to_draw(talker, own_names, draws):
+def test_distributions_are_taken_only_from_drafters_registered_to_draw(talker, own_names, draws):
     vocab = LLM(talker, draft="off", context=64).target.model.spec.vocab
     register_drafter("liar", lambda setting, argument: Again(np.full(vocab, 1 / vocab)), draws=draws)
     llm = LLM(talker, draft="liar", verify="rejection", control="fixed", draft_tokens=2, context=256)

@@ -87,7 +87,7 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def laws(model, tokens):
+def distributions(model, tokens):
     """Return the logarithms of what a model thinks comes after each token, float64 [T, V]."""
     cache = model.new_cache(len(tokens))
     return log_softmax(feed(model, cache, cache.open(), tokens, chunk=128))
@@ -99,7 +99,7 @@ def check(file, tokens, *, quant="auto", kinds=None):
     assert len(ids) >= tokens
     model = NativeModel(Recoded(file, kinds or {}), pool_of(2), quant=quant)
     weights = unpacked(model)
-    got, want = laws(model, ids[:tokens]), laws(PlainModel(model.spec, weights), ids[:tokens])
+    got, want = distributions(model, ids[:tokens]), distributions(PlainModel(model.spec, weights), ids[:tokens])
     packed = sorted({linear.weight.kind for layer in model.weights.layers for linear in (layer.q, layer.v, layer.down)})
     divergence, agrees = (np.exp(want) * (want - got)).sum(-1), got.argmax(-1) == want.argmax(-1)
     says = (
@@ -133,7 +133,7 @@ def test_the_default_model_is_near_float64_and_mistakes_are_far():
     assert packed == ["W4"]
     layers = (*weights.layers[:15], roll(weights.layers[15], "v"), *weights.layers[16:])
     wrong = PlainModel(file.spec, replace(weights, layers=layers), dtype=np.float32)
-    want = laws(wrong, Tokenizer.from_gguf(file.metadata).encode(TEXT)[:24])
+    want = distributions(wrong, Tokenizer.from_gguf(file.metadata).encode(TEXT)[:24])
     divergence = (np.exp(want) * (want - got[:24])).sum(-1).mean()
     assert divergence > MOST_KL, f"this mistake costs only {divergence:.5f}"
     file.close()

@@ -8,7 +8,7 @@ import pytest
 from paceline.errors import NumericalError, ProcessorError
 from paceline.sample.adjust import adjust
 from paceline.sample.draw import adjust_fast, draw, draw_plain
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.sample.weights import UNIT, depths, weigh
 from paceline.types import Edits, SamplingParams, View
 
@@ -146,7 +146,7 @@ def raises(tokens, logits):
 )
 def test_a_processor_that_fails_is_named(processor, said):
     view = view_of([1], logits_processors=[lambda tokens, logits: logits, processor])
-    for refuse in (draw, draw_plain, law):
+    for refuse in (draw, draw_plain, distribution):
         with pytest.raises(ProcessorError, match=said) as caught:
             refuse(np.zeros(3, np.float32), view, [])
         assert "logits_processors[1]" in str(caught.value)
@@ -178,6 +178,6 @@ def test_the_typical_set_is_the_one_of_the_definition(temperature):
             p /= p.sum()
             order = np.argsort(np.abs(-np.log(p) + (p * np.log(p)).sum()))
             wanted = order[: 1 + int(np.searchsorted(np.cumsum(p[order]), part))]
-            assert set(law(logits, view).ids.tolist()) == set(wanted.tolist())
+            assert set(distribution(logits, view).ids.tolist()) == set(wanted.tolist())
             differ += int(logits.argmax()) not in wanted
     assert differ > 0, "the likeliest token is not always typical"

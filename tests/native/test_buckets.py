@@ -1,11 +1,11 @@
-"""Where the native law cuts: in every bucket, on its edges, among thousands of equals, by all filters together."""
+"""Where the native distribution cuts: in every bucket, on its edges, among thousands of equals, by all filters together."""
 
 import itertools
 
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, law_of_row
+from views import draw_at, draw_plain_at, distribution_of_row
 
 from paceline.kernels.native import native
 from paceline.types import SamplingParams
@@ -14,7 +14,7 @@ VOCAB = 20_011  # enough for more than 4096 tokens in one bucket, and a block th
 
 
 def rows(seed):
-    """Yield (name, float32 [V]) of flat, peaked and tied laws."""
+    """Yield (name, float32 [V]) of flat, peaked and tied distributions."""
     random = np.random.default_rng(seed)
     normal = random.standard_normal(VOCAB).astype(np.float32)
     for scale in (0.1, 1, 3):
@@ -42,14 +42,14 @@ COMBINATIONS = list(
 
 
 @pytest.mark.parametrize("count", sweep((3, len(COMBINATIONS)), fast=(3,)))
-def test_every_combination_of_filters_keeps_the_laws_tokens(count):
+def test_every_combination_of_filters_keeps_the_distributions_tokens(count):
     random = np.random.default_rng(count)
     for name, row in rows(1):
         for place in random.permutation(len(COMBINATIONS))[:count]:
             top_k, top_p, typical_p, min_p, temperature = COMBINATIONS[place]
             params = SamplingParams(temperature, top_k=top_k, top_p=top_p, typical_p=typical_p, min_p=min_p, seed=3)
             np.testing.assert_array_equal(
-                survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+                survivors(row, params), distribution_of_row(row, params).ids, err_msg=f"{name} {params}"
             )
             assert draw_at(row, params, 5) == draw_plain_at(row, params, 5), (name, params)
 
@@ -63,7 +63,7 @@ def test_a_cut_falls_wherever_it_is_asked_to(filter, count):
             value = 1 + int(share * VOCAB) if filter == "top_k" else float(share)
             params = SamplingParams(1 / np.log(2), **{filter: value})
             np.testing.assert_array_equal(
-                survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+                survivors(row, params), distribution_of_row(row, params).ids, err_msg=f"{name} {params}"
             )
 
 
@@ -77,14 +77,14 @@ def test_a_cut_falls_rightly_among_what_another_left(count):
             for filters in ({"top_p": random.random()}, {"typical_p": random.random()}, {"top_p": 0.9, "min_p": 0.5}):
                 params = SamplingParams(1 / np.log(2), top_k=int(top_k), seed=9, **filters)
                 np.testing.assert_array_equal(
-                    survivors(row, params), law_of_row(row, params).ids, err_msg=f"{name} {params}"
+                    survivors(row, params), distribution_of_row(row, params).ids, err_msg=f"{name} {params}"
                 )
                 assert draw_at(row, params, 5) == draw_plain_at(row, params, 5), (name, params)
 
 
-def test_the_laws_tokens_come_by_id_whatever_cut_them():
+def test_the_distributions_tokens_come_by_id_whatever_cut_them():
     for name, row in rows(4):
         for filters in ({"top_k": 5000}, {"top_p": 0.7}, {"typical_p": 0.6}, {"min_p": 0.2}):
             p = SamplingParams(0.7, **filters)
             ids = native.kept(row, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p)
-            np.testing.assert_array_equal(ids, np.sort(law_of_row(row, p).ids), err_msg=f"{name} {filters}")
+            np.testing.assert_array_equal(ids, np.sort(distribution_of_row(row, p).ids), err_msg=f"{name} {filters}")

@@ -95,7 +95,7 @@ def test_an_adjusted_row_is_looked_at_again():
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
-def test_peaks_tell_of_rows_that_are_no_law(bad):
+def test_peaks_tell_of_rows_that_are_no_distribution(bad):
     weight = np.random.default_rng(5).standard_normal((300, WIDTH), np.float32)
     weight[200] = bad
     logits = head(weight, 1)([4])

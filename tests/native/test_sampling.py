@@ -1,11 +1,11 @@
-"""Keyed noise is Random123's, and the native draw is the plain one's equal: same law, same token, same refusals."""
+"""Keyed noise is Random123's, and the native draw is the plain one's equal: same distribution, same token, same refusals."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, law_of_row
+from views import draw_at, draw_plain_at, distribution_of_row
 
 from paceline import _native
 from paceline.errors import NumericalError, UsageError
@@ -131,8 +131,8 @@ def test_a_draw_among_some_tokens_is_the_whole_rows(vocab, repeats):
             params, position = replace(settings(chance), typical_p=1.0), int(chance.integers(10_000))
             whole = np.full(wide, -np.inf, np.float32)
             whole[tokens] = logits
-            law = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-            ours, plain = _native.draw_among(logits, tokens, *law, position), draw_plain_at(whole, params, position)
+            distribution = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+            ours, plain = _native.draw_among(logits, tokens, *distribution, position), draw_plain_at(whole, params, position)
             assert ours == plain, (params, position, logits.tolist(), tokens.tolist(), ours, plain)
 
 
@@ -145,7 +145,7 @@ def test_tokens_that_do_not_ascend_are_refused():
 
 @pytest.mark.parametrize("vocab", SIZES)
 @REPEATS
-def test_native_survivors_are_the_laws_tokens(vocab, repeats):
+def test_native_survivors_are_the_distributions_tokens(vocab, repeats):
     chance = np.random.default_rng(1000 + vocab)
     for _ in range(repeats):
         for logits in rows(chance, vocab):
@@ -153,7 +153,7 @@ def test_native_survivors_are_the_laws_tokens(vocab, repeats):
             ours = _native.survivors(
                 logits, params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p
             )
-            wanted = law_of_row(logits, params).ids
+            wanted = distribution_of_row(logits, params).ids
             assert ours.tolist() == wanted.tolist(), (params, logits.tolist(), ours, wanted)
 
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, law_of_row
+from views import draw_at, draw_plain_at, distribution_of_row
 
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
@@ -40,7 +40,7 @@ FILTERS = [
 
 
 def rows(vocab, seed=0):
-    """Yield (name, float32 [V]) of laws that provoke every short cut."""
+    """Yield (name, float32 [V]) of distributions that provoke every short cut."""
     random = np.random.default_rng(seed)
     normal = random.standard_normal(vocab).astype(np.float32)
     yield "spread", normal * 4
@@ -59,10 +59,10 @@ def rows(vocab, seed=0):
 
 
 @pytest.mark.parametrize("vocab", sweep((1, 3, 16, 63, 64, 65, 1000, 4099), fast=(1, 3, 64, 65, 1000)))
-def test_native_law_keeps_the_plain_tokens_in_the_plain_order(vocab):
+def test_native_distribution_keeps_the_plain_tokens_in_the_plain_order(vocab):
     for (name, row), filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.05, 0.8, 3.0)):
         params = SamplingParams(temperature=temperature, **filters)
-        want = law_of_row(row, params).ids
+        want = distribution_of_row(row, params).ids
         got = native.survivors(row, temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
         np.testing.assert_array_equal(got, want, err_msg=f"{name} V={vocab} T={temperature} {filters}")
 
@@ -119,7 +119,7 @@ def test_no_temperature_reads_tokens_behind_the_last():
 @pytest.mark.parametrize(
     ("bad", "says"), [(np.nan, "NaN"), (-np.nan, "NaN"), (np.inf, "got inf")], ids=["nan", "-nan", "inf"]
 )
-def test_rows_that_are_no_law_are_refused(call, temperature, bad, says):
+def test_rows_that_are_no_distribution_are_refused(call, temperature, bad, says):
     for vocab, at in ((10, 3), (64, 63), (130, 129)):
         row = np.zeros(vocab, np.float32)
         row[at] = bad

@@ -193,7 +193,7 @@ def test_a_text_unreadable_for_a_draft_costs_no_reply():
             raise ModelFileError("tokenizer.json must cut any text")
         return spell(text, **settings)
 
-    drafter._draft = copy.copy(draft.tokenizer)  # the model says its law with the other one
+    drafter._draft = copy.copy(draft.tokenizer)  # the model says its distribution with the other one
     drafter._draft.encode = panic
     prompts = {0: target_spell("lorem ipsum "), 1: target_spell("sit amet consectetur ")}
     params = SamplingParams(max_tokens=10)

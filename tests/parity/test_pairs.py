@@ -63,8 +63,8 @@ def test_alone_and_in_a_batch_nothing_changes(length, name, draws, params):
 @pytest.mark.parametrize("verifier", [RejectionVerifier, BlockVerifier, TreeVerifier, GreedyTreeVerifier])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", sweep((12, 40), fast=(12,)))
-def test_verifiers_that_weigh_laws_take_these_drafts(count, name, verifier):
-    """Greedy replies are the target's; drawn ones end, and have their laws where the verifier looks for them."""
+def test_verifiers_that_weigh_distributions_take_these_drafts(count, name, verifier):
+    """Greedy replies are the target's; drawn ones end, and have their distributions where the verifier looks for them."""
     target = target_of(seed=2)
     greedy, sampled = (dataclasses.replace(params, max_tokens=count) for params in (GREEDY, SAMPLED))
     (plain,) = run(target.model, [[1, 2, 3]], greedy)
@@ -99,7 +99,7 @@ def test_c05_a_thousand_swapped_ids_are_translated_exactly():
     model = TinyModel(3000, reach=2)
     back = np.argsort(to_draft)
     target = loaded("big", model, pieces)
-    draft = loaded("small", TinyModel(3000, reach=2, law=lambda seen: model.logits_after(back[seen])[back]), swapped)
+    draft = loaded("small", TinyModel(3000, reach=2, distribution=lambda seen: model.logits_after(back[seen])[back]), swapped)
     (said,) = run(model, [[5, 6]], SAMPLED, drafter_for(setting_of(target), draft), tokenizer=target.tokenizer)
     assert said.tally.acceptance_rate == 1
 
@@ -157,12 +157,12 @@ def test_padded_vocabularies_draft_as_they_are(ours, theirs, params):
     """16 letters; what lies behind them is padding, and never guessed."""
     model = TinyModel(ours, reach=3, seed=3)
 
-    def law(seen):
+    def distribution(seen):
         logits = np.full(theirs, 60, np.float32)  # a draft that prefers its padding
         logits[:16] = model.logits_after(seen)[:16]
         return logits
 
-    target, draft = loaded("big", model), loaded("small", TinyModel(theirs, reach=3, law=law))
+    target, draft = loaded("big", model), loaded("small", TinyModel(theirs, reach=3, distribution=distribution))
     drafter = drafter_for(setting_of(target), draft)
     assert drafter.sources == ("small",)
     prompt = [1, 2, ours - 1, 4]  # an id the draft may lack
@@ -255,5 +255,5 @@ def test_a_staged_reduced_draft_guesses_as_its_model_does(seed, draws):
         ours, theirs = (one.propose([view], [Budget(5, 5)])[0] for one in (staged, alone))
         assert {*tokens[-4:]} <= {*staged.reader.head.ids.tolist()}
         assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
-        assert all(np.array_equal(ours.laws[node], law) for node, law in theirs.laws.items())
+        assert all(np.array_equal(ours.distributions[node], distribution) for node, distribution in theirs.distributions.items())
         tokens += [*ours.tree.tokens[1:3].tolist(), *chance.integers(VOCAB, size=2).tolist()]

@@ -55,7 +55,7 @@ def test_layers_and_stages_of_the_target_itself_change_nothing(target):
 @pytest.mark.parametrize("name", ["GEMMA", "branches:GEMMA+SMOLLM", "ensemble:GEMMA+SMOLLM"])
 def test_a_draft_of_another_vocabulary_changes_nothing(target, name, enough, monkeypatch):
     if enough > 1 and name.startswith("ensemble"):
-        pytest.skip("an ensemble needs a law over the target's tokens")
+        pytest.skip("an ensemble needs a distribution over the target's tokens")
     monkeypatch.setattr(translate, "ENOUGH", enough)
     pool = target.engine.parts.model._pool
     paths = {"GEMMA": OTHER, "SMOLLM": FILE}

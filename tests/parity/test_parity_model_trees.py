@@ -55,7 +55,7 @@ def test_prices_trees_and_cut_heads_change_no_token(params, outputs, monkeypatch
 @pytest.mark.parametrize("params", PARAMS, ids=["greedy", "seeded"])
 def test_a_draft_of_broken_numbers_guesses_nothing(params):
     target = TinyModel(12)
-    broken = TinyModel(12, law=lambda seen: np.full(12, np.nan))
+    broken = TinyModel(12, distribution=lambda seen: np.full(12, np.nan))
     prompts = [[1, 2, 3], [4, 5]]
     plain = run(target, prompts, params)
     said = run(target, prompts, params, ModelDrafter(broken, context=512))
@@ -72,36 +72,36 @@ def drafts_of(draws, seeds, budget, length=3):
 
 
 @pytest.mark.parametrize("draws", ["chain", "tree", "greedy_tree"])
-def test_guesses_drawn_for_weighing_keep_their_laws(draws):
+def test_guesses_drawn_for_weighing_keep_their_distributions(draws):
     drafts = drafts_of(draws, range(6), Budget(6, 2))
     for draft in drafts:
         children = draft.tree.children(0)
         assert len(children) == (1 if draws == "chain" else 3)
-        law = draft.laws[0]
-        assert abs(law.sum() - 1) < 1e-12
+        distribution = draft.distributions[0]
+        assert abs(distribution.sum() - 1) < 1e-12
         tokens = draft.tree.tokens[children].tolist()
         assert len(set(tokens)) == len(tokens), "without replacement"
         if draws == "greedy_tree":
-            assert (law[tokens[:2]] == 0).all(), "the law of the drawn one is that of the rest"
-            assert law[tokens[2]] > 0
+            assert (distribution[tokens[:2]] == 0).all(), "the distribution of the drawn one is that of the rest"
+            assert distribution[tokens[2]] > 0
             assert draft.drawn[children].tolist() == [False, False, True]
         else:
             assert draft.drawn[children].all()
-        assert len(draft.laws) == 2
+        assert len(draft.distributions) == 2
 
 
-def test_drawn_siblings_follow_the_drafts_law_without_replacement():
+def test_drawn_siblings_follow_the_drafts_distribution_without_replacement():
     """600 seeds; each frequency within 5 standard deviations: a false alarm in one of 10^5 runs."""
     count = 600
     model = TinyModel(6, reach=2, sharpness=1.0)
     drafter = ModelDrafter(model, context=64, draws="tree")
-    tokens, pairs, law = np.array([0, 1, 2], np.int32), np.zeros((6, 6)), None
+    tokens, pairs, distribution = np.array([0, 1, 2], np.int32), np.zeros((6, 6)), None
     for seed in range(count):
         view = View(0, tokens, SamplingParams(0.8, seed=seed))
         (draft,) = drafter.propose([view], [Budget(2, 1)])
         pairs[tuple(draft.tree.tokens[1:])] += 1
-        law = draft.laws[0]
-    expected = law[:, None] * law[None] / (1 - law[:, None])
+        distribution = draft.distributions[0]
+    expected = distribution[:, None] * distribution[None] / (1 - distribution[:, None])
     np.fill_diagonal(expected, 0)
     deviation = np.sqrt(count * expected * (1 - expected)) + 1e-9
     assert (np.abs(pairs - count * expected) / np.maximum(deviation, 1)).max() < 5
@@ -111,7 +111,7 @@ def test_no_round_draws_with_the_noise_of_another():
     """The same position, drafted after one more token, is drawn anew."""
     same = 0
     for seed in range(60):
-        uniform = TinyModel(6, law=lambda seen: np.zeros(6))
+        uniform = TinyModel(6, distribution=lambda seen: np.zeros(6))
         drafter = ModelDrafter(uniform, context=64, draws="chain")
         params = SamplingParams(1.0, seed=seed)
         first, second = (

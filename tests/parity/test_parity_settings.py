@@ -1,4 +1,4 @@
-"""Every setting of a law under speculation: the tokens and their log probabilities are those of plain decoding.
+"""Every setting of a distribution under speculation: the tokens and their log probabilities are those of plain decoding.
 
 On trees and in batches, greedy and seeded. What depends on the history must see the drafted path: verifiers that do not
 are shown to say something else.
@@ -137,7 +137,7 @@ def every_drafter(name):
 @pytest.mark.parametrize("name", EVERY_DRAFTER)
 @pytest.mark.parametrize("setting", sweep(SETTINGS, fast=("all", "repetition", "bad words", "processors")))
 def test_no_drafter_changes_what_a_setting_makes_of_the_text(setting, name, base):
-    """Those that draw with the request's own law, in its tokens or in others, and those that only look."""
+    """Those that draw with the request's own distribution, in its tokens or in others, and those that only look."""
     params = replace(BASES[base], logprobs=2, **SETTINGS[setting])
     (plain,) = said_by(params)
     drafter, expected = every_drafter(name), plain.tokens[:9] + plain.tokens[11:]
@@ -340,7 +340,7 @@ def test_no_processor_is_asked_what_follows_the_end(base, stop, verifier, proces
     assert [token for event in events for token in event.tokens] == free.tokens[:length]
 
 
-def test_a_law_without_tokens_is_an_error_that_says_so():
+def test_a_distribution_without_tokens_is_an_error_that_says_so():
     engine = engine_of(model_of(), tokenizer=TOKENIZER)
     engine.add(Request(0, PROMPT, SamplingParams(allowed_tokens=(2,), bad_words=("c",))))
     (event,) = engine.run()

@@ -46,12 +46,12 @@ def requantised(loaded):
 def stranger(vocab):
     """A tiny model of random logits over the target's vocabulary."""
 
-    def law(seen):
+    def distribution(seen):
         logits = np.zeros(vocab, np.float32)
         logits[np.random.default_rng(int(seen.sum())).integers(vocab, size=50)] = 8
         return logits
 
-    return TinyModel(vocab, reach=2, context=1024, law=law)
+    return TinyModel(vocab, reach=2, context=1024, distribution=distribution)
 
 
 WITHOUT_MODEL = ("suffix", "suffix:corpus", "recycle", "predicted", "lookahead")

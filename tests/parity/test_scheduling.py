@@ -298,15 +298,15 @@ BUGS += ("rows for all", "readers first")
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug, monkeypatch):
     broken(bug, monkeypatch)
-    laws = [
+    distributions = [
         lambda: test_a_preempted_reply_returns_its_pages_and_resumes_exactly(0.8),
         test_requests_in_line_stay_in_line,
         test_eight_prompts_share_rounds_with_a_running_reply,
     ]
     found = 0
-    for law in laws:
+    for distribution in distributions:
         try:
-            law()
+            distribution()
         except (AssertionError, KeyError, IndexError, ValueError):
             found += 1
     assert found

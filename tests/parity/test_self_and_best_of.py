@@ -105,7 +105,7 @@ def test_branches_of_one_name_are_refused():
         make_drafter("branches:a/x.gguf+b/x.gguf", setting)
 
 
-def test_members_sharing_too_few_tokens_are_refused_under_a_law():
+def test_members_sharing_too_few_tokens_are_refused_under_a_distribution():
     target, far = singers()
     near = loaded("near", TinyModel(target.model.spec.vocab), target.tokenizer.pieces)
     setting = setting_of(target, [far, near])
@@ -126,8 +126,8 @@ def test_the_likeliest_branch_is_kept_whole():
     tree = TokenTree(np.array([0, 1, 2, 3, 4, 1, 0], np.int32), np.array([-1, 0, 0, 0, 1, 2, 3], np.int32))
     view = View(0, np.array([0], np.int32), SamplingParams())
     verdict = BestOfVerifier().verify(Draft(tree, np.ones(7, np.float32), np.zeros(7, np.int8)), logits, view)
-    law = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    scores = {(a, b): law[0, tree.tokens[a]] + law[a, tree.tokens[b]] for a, b in ((1, 4), (2, 5), (3, 6))}
+    distribution = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    scores = {(a, b): distribution[0, tree.tokens[a]] + distribution[a, tree.tokens[b]] for a, b in ((1, 4), (2, 5), (3, 6))}
     assert verdict.nodes == max(scores, key=scores.get)
     assert verdict.bonus == logits[verdict.nodes[-1]].argmax()
     root = Draft(TokenTree.chain([0]), np.ones(1, np.float32), np.zeros(1, np.int8))
@@ -150,7 +150,7 @@ def test_candidates_are_drawn_apart_and_one_is_emitted_whole(params):
     (said,) = run(target.model, [[1, 2, 3]], params, drafter, verifier=BestOfVerifier(), length=6)
     assert said.tally.accepted_per_position[0] == said.tally.rounds - 1, "some branch always wins"
     (plain,) = run(target.model, [[1, 2, 3]], params)
-    assert said.tokens != plain.tokens, "the draft's law shows: that is why it is called lossy"
+    assert said.tokens != plain.tokens, "the draft's distribution shows: that is why it is called lossy"
 
 
 def test_best_of_brings_its_verifier_and_stands_alone():

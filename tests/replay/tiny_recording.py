@@ -20,9 +20,9 @@ def pair():
     """A target, and a draft that agrees with it more often than not."""
     base, other = (TinyModel(VOCAB, reach=reach, seed=reach, context=CONTEXT) for reach in (3, 4))
     rarely = np.where(np.arange(VOCAB) == END, -1.5, 0.0)
-    target = TinyModel(VOCAB, reach=3, context=CONTEXT, law=lambda seen: base.logits_after(seen) + rarely)
-    law = lambda seen: 2 * target.logits_after(seen) + 0.8 * other.logits_after(seen)  # noqa: E731
-    return target, TinyModel(VOCAB, reach=4, context=CONTEXT, law=law)
+    target = TinyModel(VOCAB, reach=3, context=CONTEXT, distribution=lambda seen: base.logits_after(seen) + rarely)
+    distribution = lambda seen: 2 * target.logits_after(seen) + 0.8 * other.logits_after(seen)  # noqa: E731
+    return target, TinyModel(VOCAB, reach=4, context=CONTEXT, distribution=distribution)
 
 
 def reply_of(target, prompt, most):

@@ -249,7 +249,7 @@ def test_a_planted_bug_is_found(service, drafter, bug, monkeypatch):
     bug(monkeypatch)
     failed = []
 
-    def law():
+    def distribution():
         try:
             BUGS[bug](service, drafter)
         except Exception as error:
@@ -257,7 +257,7 @@ def test_a_planted_bug_is_found(service, drafter, bug, monkeypatch):
         except pytest.fail.Exception as error:
             failed.append(error)
 
-    thread = threading.Thread(target=law, daemon=True)
+    thread = threading.Thread(target=distribution, daemon=True)
     thread.start()
     thread.join(1.0)
     found = failed or thread.is_alive()

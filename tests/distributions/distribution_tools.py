@@ -1,4 +1,4 @@
-"""Exact laws by enumeration, chi-square by its bound, and verifiers broken on purpose."""
+"""Exact distributions by enumeration, chi-square by its bound, and verifiers broken on purpose."""
 
 import math
 from collections import defaultdict
@@ -18,7 +18,7 @@ _Z = 4.7534  # normal quantile of 1 - ALPHA
 
 
 class Table:
-    """A law for every context: float64 [V], random, as sharp as asked, the same for the same context."""
+    """A distribution for every context: float64 [V], random, as sharp as asked, the same for the same context."""
 
     def __init__(self, vocab, seed, sharpness=1.5):
         self.vocab, self.seed, self.sharpness, self._known = vocab, seed, sharpness, {}
@@ -34,16 +34,16 @@ class Table:
         return self._known[key]
 
 
-def law_of(play, length):
+def distribution_of(play, length):
     """Return {first `length` tokens: probability} of rounds played until there are enough.
 
     `play` maps (tokens so far, dice) to the tokens a round commits.
     """
-    law = defaultdict(float)
+    distribution = defaultdict(float)
 
     def go(tokens, weight):
         if len(tokens) >= length:
-            law[tokens[:length]] += weight
+            distribution[tokens[:length]] += weight
             return
         for dice in EveryOutcome():
             committed = tuple(int(token) for token in play(tokens, dice))
@@ -51,36 +51,36 @@ def law_of(play, length):
             go(tokens + committed, weight * dice.weight)
 
     go((), 1.0)
-    return law
+    return distribution
 
 
-def plain_law(table, length):
-    return law_of(lambda tokens, dice: [dice.draw(table(tokens))], length)
+def plain_distribution(table, length):
+    return distribution_of(lambda tokens, dice: [dice.draw(table(tokens))], length)
 
 
 def distance(one, other):
-    """Total variation between two laws."""
+    """Total variation between two distributions."""
     return sum(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in {*one, *other}) / 2
 
 
 def speculate(table, tree_of, rule):
-    """Return a round: draft by `tree_of(tokens)`, verify by `rule(tree, law of each node, dice)`."""
+    """Return a round: draft by `tree_of(tokens)`, verify by `rule(tree, distribution of each node, dice)`."""
 
     def play(tokens, dice):
         tree = tree_of(tokens)
 
-        def law_after(node):
+        def distribution_after(node):
             return table((*tokens, *(tree.tokens[i] for i in tree.path(node))))
 
-        verdict = rule(tree, law_after, dice)
+        verdict = rule(tree, distribution_after, dice)
         return [*(tree.tokens[node] for node in verdict.nodes), verdict.bonus]
 
     return play
 
 
-def coupled(tree, law_after, dice):
+def coupled(tree, distribution_after, dice):
     """The rule under test: the target draws, the walk follows."""
-    return walk(tree, lambda node, path: dice.draw(law_after(node)))
+    return walk(tree, lambda node, path: dice.draw(distribution_after(node)))
 
 
 # ---- trees
@@ -125,39 +125,39 @@ def random_tree(vocab, nodes, seed):
 # ---- rules broken on purpose, over dice
 
 
-def emit_the_draft(tree, law_after, dice):
+def emit_the_draft(tree, distribution_after, dice):
     """Mutant: at the first mismatch the drafted token goes out instead of the target's."""
-    verdict = coupled(tree, law_after, dice)
+    verdict = coupled(tree, distribution_after, dice)
     children = tree.children(verdict.nodes[-1] if verdict.nodes else 0)
     return Verdict(verdict.nodes, int(tree.tokens[children[0]])) if children else verdict
 
 
-def next_row(tree, law_after, dice):
+def next_row(tree, distribution_after, dice):
     """Mutant: node i is judged by row i + 1."""
-    return walk(tree, lambda node, path: dice.draw(law_after(min(node + 1, len(tree) - 1))))
+    return walk(tree, lambda node, path: dice.draw(distribution_after(min(node + 1, len(tree) - 1))))
 
 
-def fresh_after_refusal(tree, law_after, dice):
+def fresh_after_refusal(tree, distribution_after, dice):
     """Mutant: when no child was drawn, the target draws once more."""
-    verdict = coupled(tree, law_after, dice)
+    verdict = coupled(tree, distribution_after, dice)
     node = verdict.nodes[-1] if verdict.nodes else 0
-    return Verdict(verdict.nodes, dice.draw(law_after(node))) if tree.children(node) else verdict
+    return Verdict(verdict.nodes, dice.draw(distribution_after(node))) if tree.children(node) else verdict
 
 
-def residual_from_p(tree, law_after, dice):
+def residual_from_p(tree, distribution_after, dice):
     """Mutant: the first draft is accepted with its probability, a refused one is redrawn from all of p."""
 
     def target(node, path):
-        law, children = law_after(node), tree.children(node)
+        distribution, children = distribution_after(node), tree.children(node)
         drafted = int(tree.tokens[children[0]]) if children else -1
-        return drafted if children and dice.accept(float(law[drafted])) else dice.draw(law)
+        return drafted if children and dice.accept(float(distribution[drafted])) else dice.draw(distribution)
 
     return walk(tree, target)
 
 
-def parent_row(tree, law_after, dice):
+def parent_row(tree, distribution_after, dice):
     """Mutant: a node is judged by the row before it."""
-    return walk(tree, lambda node, path: dice.draw(law_after(max(int(tree.parents[node]), 0))))
+    return walk(tree, lambda node, path: dice.draw(distribution_after(max(int(tree.parents[node]), 0))))
 
 
 MUTANTS = [emit_the_draft, next_row, fresh_after_refusal, residual_from_p, parent_row]
@@ -234,9 +234,9 @@ def critical(freedom):
     return freedom * (1 - part + _Z * math.sqrt(part)) ** 3
 
 
-def chi_square(counts, law):
-    """Return (statistic, degrees of freedom) of counts [n] against a law [n]; cells that expect < 5 are pooled."""
-    counts, expected = np.asarray(counts, float), np.asarray(law, float) * np.sum(counts)
+def chi_square(counts, distribution):
+    """Return (statistic, degrees of freedom) of counts [n] against a distribution [n]; cells that expect < 5 are pooled."""
+    counts, expected = np.asarray(counts, float), np.asarray(distribution, float) * np.sum(counts)
     assert counts[expected == 0].sum() == 0, f"impossible outcomes were drawn: {counts[expected == 0]}"
     few = expected < 5
     if few.any():
@@ -247,12 +247,12 @@ def chi_square(counts, law):
     return float(((counts - expected) ** 2 / expected).sum()), len(counts) - 1
 
 
-def fits(counts, laws):
-    """Whether rows of counts [m, n] fit rows of laws [m, n], as one test; returns (verdict, message)."""
+def fits(counts, distributions):
+    """Whether rows of counts [m, n] fit rows of distributions [m, n], as one test; returns (verdict, message)."""
     statistic, freedom = 0.0, 0
-    for row, law in zip(np.atleast_2d(counts), np.atleast_2d(laws), strict=True):
+    for row, distribution in zip(np.atleast_2d(counts), np.atleast_2d(distributions), strict=True):
         if np.sum(row) >= 20:
-            one, degrees = chi_square(row, law)
+            one, degrees = chi_square(row, distribution)
             statistic, freedom = statistic + one, freedom + degrees
     assert freedom > 0, counts
     limit = critical(freedom)

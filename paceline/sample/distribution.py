@@ -1,7 +1,7 @@
-"""From logits to the law a token is drawn from.
+"""From logits to the distribution a token is drawn from.
 
 In this order: penalties, bias, bans and processors (adjust.py), then temperature, top-k, top-p, typical-p, min-p.
-Pure and plain: the reading copy of what the native draw does. Used for the target's law always, and by drafters for
+Pure and plain: the reading copy of what the native draw does. Used for the target's distribution always, and by drafters for
 theirs, so that every setting means the same on both sides.
 """
 
@@ -22,7 +22,7 @@ from paceline.types import Floats, Ints, View
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class Distribution:
     """The tokens that may be drawn: `ids` int32 [n], `scores` float64 [n] their logits over temperature."""
 
     ids: npt.NDArray[np.int32]
@@ -48,8 +48,8 @@ class Law:
         return self.ids[near[np.lexsort((self.ids[near], -self.scores[near]))]][:count]
 
 
-def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
-    """Return the law of the token that follows a sequence and the drafted `path` behind it, from logits float32 [V].
+def distribution(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Distribution:
+    """Return the distribution of the token that follows a sequence and the drafted `path` behind it, from logits float32 [V].
 
     Its ids come best first, ties by lower id.
 
@@ -62,7 +62,7 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
     check_logits(logits)
     order = best_first(logits)
     if params.is_greedy:
-        return Law(order[:1], np.zeros(1))
+        return Distribution(order[:1], np.zeros(1))
     order = order[np.isfinite(logits[order])]
     if params.top_k > 0:
         order = order[: params.top_k]
@@ -76,7 +76,7 @@ def law(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Law:
         order = order[
             logits[order].astype(np.float64) >= min_p_floor(logits[order[0]], params.temperature, params.min_p)
         ]
-    return Law(order, logits[order].astype(np.float64) / params.temperature)
+    return Distribution(order, logits[order].astype(np.float64) / params.temperature)
 
 
 def typical(depth: Floats, part: float) -> npt.NDArray[np.bool_]:

@@ -1,15 +1,15 @@
-"""The walk keeps the target's law: every outcome of several rounds, added up, to 1e-12; and bugs do not."""
+"""The walk keeps the target's distribution: every outcome of several rounds, added up, to 1e-12; and bugs do not."""
 
 import numpy as np
 import pytest
-from law_tools import (
+from distribution_tools import (
     MUTANTS,
     Table,
     chain_of,
     coupled,
     distance,
-    law_of,
-    plain_law,
+    distribution_of,
+    plain_distribution,
     random_tree,
     speculate,
     worst_chain,
@@ -41,16 +41,16 @@ def drafts(vocab, table, seed):
 
 @pytest.mark.parametrize("seed", sweep(range(4), fast=(1, 2)))
 @pytest.mark.parametrize("vocab", [3, 4])
-def test_the_walk_keeps_the_law_of_the_first_tokens(vocab, seed):
+def test_the_walk_keeps_the_distribution_of_the_first_tokens(vocab, seed):
     table = Table(vocab, seed, sharpness=[0.3, 1.5, 4.0][seed % 3])
-    plain = plain_law(table, LENGTH)
+    plain = plain_distribution(table, LENGTH)
     assert abs(sum(plain.values()) - 1) < 1e-12
     for name, tree_of in drafts(vocab, table, seed).items():
-        off = distance(law_of(speculate(table, tree_of, coupled), LENGTH), plain)
-        assert off < 1e-12, f"{name}: the law is off by {off}"
+        off = distance(distribution_of(speculate(table, tree_of, coupled), LENGTH), plain)
+        assert off < 1e-12, f"{name}: the distribution is off by {off}"
 
 
-def test_drafts_that_change_with_chance_keep_the_law():
+def test_drafts_that_change_with_chance_keep_the_distribution():
     """A drafter may be random itself, as long as it does not see the target's noise."""
     table = Table(3, 5)
     drafter = Table(3, 77)
@@ -61,10 +61,10 @@ def test_drafts_that_change_with_chance_keep_the_law():
             guesses.append(dice.draw(drafter((*tokens, *guesses))))
         return speculate(table, lambda _: TokenTree.chain([0, *guesses]), coupled)(tokens, dice)
 
-    assert distance(law_of(play, 3), plain_law(table, 3)) < 1e-12
+    assert distance(distribution_of(play, 3), plain_distribution(table, 3)) < 1e-12
 
 
-def test_a_drafter_with_the_targets_own_noise_keeps_the_law():
+def test_a_drafter_with_the_targets_own_noise_keeps_the_distribution():
     """Coupled drafting: the guess is a function of the very noise the target draws with, here all of it."""
     table = Table(3, 6)
 
@@ -75,12 +75,12 @@ def test_a_drafter_with_the_targets_own_noise_keeps_the_law():
         noise = iter([*foreseen, None])
         tree = TokenTree.chain([0, foreseen[0], (foreseen[1] + tokens.count(0)) % 3])
 
-        def target(tree, law_after, dice):
-            return coupled(tree, law_after, _Replay(noise, dice))
+        def target(tree, distribution_after, dice):
+            return coupled(tree, distribution_after, _Replay(noise, dice))
 
         return speculate(table, lambda _: tree, target)(tokens, dice)
 
-    assert distance(law_of(play, 3), plain_law(table, 3)) < 1e-12
+    assert distance(distribution_of(play, 3), plain_distribution(table, 3)) < 1e-12
 
 
 class _Replay:
@@ -89,9 +89,9 @@ class _Replay:
     def __init__(self, known, dice):
         self.known, self.dice = known, dice
 
-    def draw(self, law):
+    def draw(self, distribution):
         token = next(self.known)
-        return self.dice.draw(law) if token is None else token
+        return self.dice.draw(distribution) if token is None else token
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda rule: rule.__name__)
@@ -99,10 +99,10 @@ def test_enumeration_finds_a_planted_bug(mutant):
     found = []
     for seed in range(3):
         table = Table(3, seed)
-        plain = plain_law(table, 3)
+        plain = plain_distribution(table, 3)
         trees = drafts(3, table, seed)
         del trees["nothing"]
-        found.append(max(distance(law_of(speculate(table, t, mutant), 3), plain) for t in trees.values()))
+        found.append(max(distance(distribution_of(speculate(table, t, mutant), 3), plain) for t in trees.values()))
     assert min(found) > 0.01, found  # the smallest is far above 1e-12
 
 

@@ -1,4 +1,4 @@
-"""Verifiers that toss coins keep the law: every outcome of draft and verdict, over several rounds, to 1e-12."""
+"""Verifiers that toss coins keep the distribution: every outcome of draft and verdict, over several rounds, to 1e-12."""
 
 import pytest
 from round_tools import World, drawn, error, greedy, likeliest, mixed
@@ -35,20 +35,20 @@ WORLDS = {
 
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("rule", RULES)
-def test_the_law_of_the_first_tokens_is_the_targets(rule, draft):
+def test_the_distribution_of_the_first_tokens_is_the_targets(rule, draft):
     """Each draft in two of the worlds; all of them in the slow test below."""
     first = list(DRAFTS).index(draft)
     for i in (first, first + 1 + list(RULES).index(rule)):
         name = list(WORLDS)[i % len(WORLDS)]
         off = error(World(3, i, **WORLDS[name]), RULES[rule], DRAFTS[draft])
-        assert off < 1e-12, f"{name}: the law is off by {off}"
+        assert off < 1e-12, f"{name}: the distribution is off by {off}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("rule", RULES)
-def test_the_law_is_the_targets_in_every_world(rule, world):
+def test_the_distribution_is_the_targets_in_every_world(rule, world):
     for seed in range(3):
         for name, drafter in {**DRAFTS, "mixed and deep": mixed(7, 1, 1), "tall": greedy(3, 1)}.items():
             off = error(World(3 + seed % 2, 50 + seed, **WORLDS[world]), RULES[rule], drafter)
-            assert off < 1e-12, f"{name}: the law is off by {off}"
+            assert off < 1e-12, f"{name}: the distribution is off by {off}"

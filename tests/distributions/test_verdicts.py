@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from law_tools import fits
+from distribution_tools import fits
 from round_tools import Growing
 from sweep import sweep
 from test_coupled import PARAMS, markov, play, transitions
-from views import law_of_row
+from views import distribution_of_row
 
 from paceline.choices import VERIFIERS
 from paceline.config import LLMConfig, make_verifier, verify_name
@@ -34,7 +34,7 @@ def made(name):
 
 
 class Watched(ModelDrafter):
-    """Writes down (last token, drafted, kept) of each round; `lie` is told as the law instead of the true one."""
+    """Writes down (last token, drafted, kept) of each round; `lie` is told as the distribution instead of the true one."""
 
     def __init__(self, model, draws, lie=None):
         super().__init__(model, context=4096, draws=draws)
@@ -44,7 +44,7 @@ class Watched(ModelDrafter):
         drafts = super().propose(views, budgets)
         if self.lie is None:
             return drafts
-        return [replace(draft, laws={n: self.lie(q) for n, q in draft.laws.items()}) for draft in drafts]
+        return [replace(draft, distributions={n: self.lie(q) for n, q in draft.distributions.items()}) for draft in drafts]
 
     def observe(self, view, draft, verified):
         self.rounds.append((int(view.tokens[-1]), draft.drafted, len(verified.nodes)))
@@ -56,14 +56,14 @@ def played(name, params, *, tokens=600, length=2, lie=None):
     verifier = made(name)
     drafter = Watched(other, verifier.draws, lie)
     outputs, p_table = play(verifier, drafter, params, tokens=tokens, requests=tokens // 200, length=length)
-    p, q = (np.array([law_of_row(row, params).probabilities(6) for row in table]) for table in (p_table, q_table))
+    p, q = (np.array([distribution_of_row(row, params).probabilities(6) for row in table]) for table in (p_table, q_table))
     return transitions(outputs, 6), p, q, drafter.rounds
 
 
 @pytest.mark.parametrize("params", ["T=1", "T=0.7, k=3, p=0.8"])
 @pytest.mark.parametrize("name", ["rejection", "block"])
 @pytest.mark.parametrize("tokens", sweep((600, 1200), fast=(600,)))
-def test_the_engine_keeps_the_law_of_a_drawing_drafter(name, params, tokens):
+def test_the_engine_keeps_the_distribution_of_a_drawing_drafter(name, params, tokens):
     counts, p, _, rounds = played(name, PARAMS[params], tokens=tokens)
     good, message = fits(counts, p)
     assert good, message
@@ -73,7 +73,7 @@ def test_the_engine_keeps_the_law_of_a_drawing_drafter(name, params, tokens):
 @pytest.mark.slow
 @pytest.mark.parametrize("params", ["T=1", "T=0.7, k=3, p=0.8"])
 @pytest.mark.parametrize("name", ["rejection", "block", "tree", "greedy_tree"])
-def test_the_engine_keeps_the_law_of_200_000_draws(name, params):
+def test_the_engine_keeps_the_distribution_of_200_000_draws(name, params):
     counts, p, _, _ = played(name, PARAMS[params], tokens=200_000, length=3)
     good, message = fits(counts, p)
     assert good, message
@@ -86,14 +86,14 @@ def calibration(rounds, p, q):
     return (kept - wanted.sum()) / np.sqrt((wanted * (1 - wanted)).sum())
 
 
-def test_guesses_are_kept_as_often_as_their_laws_overlap():
+def test_guesses_are_kept_as_often_as_their_distributions_overlap():
     _, p, q, rounds = played("rejection", PARAMS["T=1"])
     z = calibration(rounds, p, q)
     assert abs(z) < 5, z
 
 
-def test_calibration_sees_a_law_that_was_not_the_drafts():
-    """The drafter tells of an even law: what is likely to it is kept too seldom or too often, and the text is off."""
+def test_calibration_sees_a_distribution_that_was_not_the_drafts():
+    """The drafter tells of an even distribution: what is likely to it is kept too seldom or too often, and the text is off."""
     counts, p, q, rounds = played("rejection", PARAMS["T=1"], tokens=1200, lie=lambda q: np.full(6, 1 / 6))
     z = calibration(rounds, p, q)
     good, message = fits(counts, p)
@@ -166,7 +166,7 @@ def test_a_verifier_that_is_none_is_refused(name):
 def one(logits, verifier, token=1, q=(0.5, 0.5, 0.0), seed=0, temperature=1.0):
     growing = Growing([0])
     if q is not None:
-        growing.laws[0] = np.array(q)
+        growing.distributions[0] = np.array(q)
     growing.add(0, token, drawn=True)
     rows = np.array([logits, [0.0, 0.0, 0.0]], np.float32)
     return verifier.verify(
@@ -183,20 +183,20 @@ class TestNonsense:
         with pytest.raises(NumericalError):
             one([-np.inf] * 3, verifier)
 
-    def test_a_drawn_guess_its_law_forbids_is_a_bug(self, verifier):
-        with pytest.raises(AssertionError, match=r"token 2 of node 1 was drawn, but its draft law gives it 0\.0"):
+    def test_a_drawn_guess_its_distribution_forbids_is_a_bug(self, verifier):
+        with pytest.raises(AssertionError, match=r"token 2 of node 1 was drawn, but its draft distribution gives it 0\.0"):
             one([0.0, 0.0, 0.0], verifier, token=2)
         with pytest.raises(AssertionError, match="must sum to 1, got nan"):
             one([0.0, 0.0, 0.0], verifier, q=(np.nan, 0.5, 0.5))
         with pytest.raises(AssertionError, match=r"must sum to 1, got 1\.5"):
             one([0.0, 0.0, 0.0], verifier, q=(0.5, 0.5, 0.5))
-        with pytest.raises(AssertionError, match="no law for its parent 0"):
+        with pytest.raises(AssertionError, match="no distribution for its parent 0"):
             one([0.0, 0.0, 0.0], verifier, q=None)
 
-    def test_equal_laws_are_always_right(self, verifier):
+    def test_equal_distributions_are_always_right(self, verifier):
         assert all(one([0.0, 0.0, -np.inf], verifier, seed=seed).nodes == (1,) for seed in range(100))
 
-    def test_laws_equal_but_for_rounding_leave_something_to_draw(self, verifier):
+    def test_distributions_equal_but_for_rounding_leave_something_to_draw(self, verifier):
         q = np.array([0.5, 0.5, 0.0]) * [1 + 2e-16, 1 - 2e-16, 1]
         for seed in range(100):
             assert one([0.0, 0.0, -np.inf], verifier, q=q, seed=seed).bonus in (0, 1, 2)
@@ -214,7 +214,7 @@ class TestNonsense:
 
 def test_twins_among_drawn_siblings_are_a_bug():
     growing = Growing([0])
-    growing.laws[0] = np.array([0.5, 0.5, 0.0])
+    growing.distributions[0] = np.array([0.5, 0.5, 0.0])
     growing.add(0, 1, drawn=True)
     growing.add(0, 1, drawn=True)
     logits = np.array([[9.0, -9.0, 0.0]] * 3, np.float32)
@@ -245,7 +245,7 @@ def test_what_counts_as_typical_follows_the_entropy():
     np.testing.assert_allclose(threshold(flat), 0.3 / 100)
 
 
-def test_lenient_verifiers_accept_more_and_the_engines_law_shows_it():
+def test_lenient_verifiers_accept_more_and_the_engines_distribution_shows_it():
     kept = {}
     for name in ("rejection", "lenient:0.5"):
         counts, p, _, rounds = played(name, PARAMS["T=1"], tokens=600)

@@ -1,4 +1,4 @@
-"""The native law is the plain one to the bit: tokens, probabilities, the likeliest, refusals."""
+"""The native distribution is the plain one to the bit: tokens, probabilities, the likeliest, refusals."""
 
 import itertools
 
@@ -8,8 +8,8 @@ from views import view_at
 
 from paceline.errors import NumericalError
 from paceline.sample.dice import PART, pick
-from paceline.sample.draw import law_fast
-from paceline.sample.law import law
+from paceline.sample.draw import distribution_fast
+from paceline.sample.distribution import distribution
 from paceline.types import SamplingParams
 
 FILTERS = [
@@ -35,11 +35,11 @@ def rows(vocab):
 
 
 @pytest.mark.parametrize("vocab", [9, 64, 1000])
-def test_native_laws_are_the_plain_ones_to_the_bit(vocab):
+def test_native_distributions_are_the_plain_ones_to_the_bit(vocab):
     for row, filters, temperature in itertools.product(rows(vocab), FILTERS, (0.0, 0.7, 1.0)):
         row[[1, 5, 7]] = 1.0
         view = view_at(6, SamplingParams(temperature, **filters))
-        plain, fast = law(row, view, [2, 4]), law_fast(row, view, [2, 4])
+        plain, fast = distribution(row, view, [2, 4]), distribution_fast(row, view, [2, 4])
         want, got = plain.probabilities(vocab), fast.probabilities(vocab)
         assert want.tobytes() == got.tobytes(), (filters, temperature, np.flatnonzero(want != got))
         possible = np.count_nonzero(np.isfinite(plain.scores))
@@ -50,11 +50,11 @@ def test_native_laws_are_the_plain_ones_to_the_bit(vocab):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}], ids=str)
-def test_rows_without_a_law_are_refused(bad, filters):
+def test_rows_without_a_distribution_are_refused(bad, filters):
     row = np.full(70, -np.inf, np.float32)
     row[3] = bad
     with pytest.raises(NumericalError, match="NaN" if np.isnan(bad) else "inf"):
-        law_fast(row, view_at(1, SamplingParams(0.8, **filters)))
+        distribution_fast(row, view_at(1, SamplingParams(0.8, **filters)))
 
 
 @pytest.mark.parametrize("length", [1, PART - 1, PART, PART + 1, 3 * PART + 7])

@@ -1,6 +1,6 @@
-"""Chi-square of what the whole engine draws, over many seeds, against the law the target alone says.
+"""Chi-square of what the whole engine draws, over many seeds, against the distribution the target alone says.
 
-On a restricted vocabulary, so that a few hundred short replies fill every cell: the joint law of their first two
+On a restricted vocabulary, so that a few hundred short replies fill every cell: the joint distribution of their first two
 tokens. Statistics cannot prove; they say how large a fault they would have seen.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.types import Json, Probabilities, SamplingParams, TokenTree, View
 
 ALPHA = 1e-6  # odds that a sound engine fails
@@ -23,7 +23,7 @@ CELLS = 6  # tokens allowed
 
 
 @dataclass(frozen=True, slots=True)
-class LawCheck:
+class DistributionCheck:
     """`statistic` over `limit` is a fault. `visible` is the total variation this many draws would have seen.
 
     `drafted` counts the guesses behind the draws: with none, a pass says nothing of speculation.
@@ -60,13 +60,13 @@ def likeliest(model: Model, view: View, ends: frozenset[int]) -> list[int]:
     return order[:CELLS]
 
 
-def joint_law(model: Model, view: View, allowed: Sequence[int]) -> Probabilities:
+def joint_distribution(model: Model, view: View, allowed: Sequence[int]) -> Probabilities:
     """Return float64 [n, n]: how likely the target draws each pair of allowed tokens next."""
     rows = _rows(model, view.tokens.tolist(), [[], *([token] for token in allowed)])
     vocab = len(rows[0])
-    first = law(rows[0], view).probabilities(vocab)[list(allowed)]
+    first = distribution(rows[0], view).probabilities(vocab)[list(allowed)]
     seconds = [
-        law(row, view, [token]).probabilities(vocab)[list(allowed)]
+        distribution(row, view, [token]).probabilities(vocab)[list(allowed)]
         for token, row in zip(allowed, rows[1:], strict=True)
     ]
     return np.asarray(first[:, None] * np.array(seconds))
@@ -79,8 +79,8 @@ def check(
     *,
     is_late: Callable[[], bool],
     most: int = 4000,
-) -> LawCheck:
-    """Draw pairs of tokens over ever new seeds until the time is up, and compare their counts with the law.
+) -> DistributionCheck:
+    """Draw pairs of tokens over ever new seeds until the time is up, and compare their counts with the distribution.
 
     Args:
         draw_pairs: maps (settings, seeds) to a reply for each seed, by the whole engine; two tokens of it count.
@@ -89,7 +89,7 @@ def check(
     params = replace(
         view.params, temperature=1.0, allowed_tokens=tuple(allowed), max_tokens=3, ignore_eos=True, top_k=0, top_p=1.0
     )
-    wanted = joint_law(model, replace(view, params=params), allowed)
+    wanted = joint_distribution(model, replace(view, params=params), allowed)
     place = {token: i for i, token in enumerate(allowed)}
     counts = np.zeros((len(allowed), len(allowed)))
     seed = 0
@@ -100,7 +100,7 @@ def check(
     return _compare(counts.ravel(), wanted.ravel())
 
 
-def _compare(counts: Probabilities, wanted: Probabilities) -> LawCheck:
+def _compare(counts: Probabilities, wanted: Probabilities) -> DistributionCheck:
     draws = counts.sum()
     expected = wanted * draws
     few = expected < 5
@@ -112,7 +112,7 @@ def _compare(counts: Probabilities, wanted: Probabilities) -> LawCheck:
     limit = freedom * (1 - part + _Z * math.sqrt(part)) ** 3  # Wilson and Hilferty
     # A fault of this size in total variation shifts the statistic to the limit and three deviations beyond.
     shift = limit - freedom + 3 * math.sqrt(2 * (freedom + 2 * limit))
-    return LawCheck(int(draws), statistic, freedom, limit, min(math.sqrt(shift / (4 * draws)), 1.0))
+    return DistributionCheck(int(draws), statistic, freedom, limit, min(math.sqrt(shift / (4 * draws)), 1.0))
 
 
 def _rows(model: Model, text: list[int], branches: Sequence[Sequence[int]]) -> list[np.ndarray]:

@@ -1,10 +1,10 @@
-"""Restricted and mixed laws are the ones guesses are drawn from: a verifier that reads them keeps the target's."""
+"""Restricted and mixed distributions are the ones guesses are drawn from: a verifier that reads them keeps the target's."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from law_tools import Table, distance, law_of, plain_law
+from distribution_tools import Table, distance, distribution_of, plain_distribution
 from pairs import loaded
 
 import paceline.draft.chance
@@ -21,15 +21,15 @@ PIECES = [b"a", b"b", b"c"]
 
 
 def said_by(table):
-    """A draft model whose law after some letters is the table's."""
+    """A draft model whose distribution after some letters is the table's."""
     return lambda seen: np.log(np.maximum(table(seen), 1e-30)).astype(np.float32)
 
 
 def voice_of(kind, seed):
     if kind == "plain":
-        return Voice(TinyModel(3, law=said_by(Table(3, seed)), reach=None), vocab=3, context=64, slots=1, name=kind)
+        return Voice(TinyModel(3, distribution=said_by(Table(3, seed)), reach=None), vocab=3, context=64, slots=1, name=kind)
     # Two of the target's three letters, under other ids, between two of its own.
-    draft = loaded("small", TinyModel(4, law=said_by(Table(4, seed)), reach=None), [b"b", b"x", b"a", b"y"])
+    draft = loaded("small", TinyModel(4, distribution=said_by(Table(4, seed)), reach=None), [b"b", b"x", b"a", b"y"])
     words = map_tokens(loaded("big", TinyModel(3), PIECES).tokenizer, draft.tokenizer, vocab=3)
     return Voice(draft.model, vocab=3, context=64, slots=1, name=kind, words=words, first=1)
 
@@ -45,11 +45,11 @@ class Fixed:
         return self._weights
 
 
-def rejection(draft, laws, table, tokens, dice):
+def rejection(draft, distributions, table, tokens, dice):
     """Speculative sampling on a chain (Leviathan et al. 2211.17192)."""
     kept = []
     for node in range(draft.drafted):
-        p, q, guess = table((*tokens, *kept)), laws[node], int(draft.tree.tokens[node + 1])
+        p, q, guess = table((*tokens, *kept)), distributions[node], int(draft.tree.tokens[node + 1])
         if not dice.accept(min(1.0, p[guess] / q[guess])):
             rest = np.maximum(p - q, 0)
             return [*kept, dice.draw(rest / rest.sum())]
@@ -57,12 +57,12 @@ def rejection(draft, laws, table, tokens, dice):
     return [*kept, dice.draw(table((*tokens, *kept)))]
 
 
-def played(kinds, table, monkeypatch, spoil=lambda drafter, laws: laws):
+def played(kinds, table, monkeypatch, spoil=lambda drafter, distributions: distributions):
     voices = [voice_of(kind, 50 + i) for i, kind in enumerate(kinds)]
 
     def play(tokens, dice):
-        def chosen(law, count, draws, view, path, *, vocab):
-            chances = law.probabilities(vocab)
+        def chosen(distribution, count, draws, view, path, *, vocab):
+            chances = distribution.probabilities(vocab)
             token = dice.draw(chances)
             return Children(np.array([token], np.int32), np.ones(1, np.bool_), chances, chances[[token]])
 
@@ -72,43 +72,43 @@ def played(kinds, table, monkeypatch, spoil=lambda drafter, laws: laws):
         view = View(0, np.array([0, *tokens], np.int32), SamplingParams(1.0))
         (draft,) = drafter.propose([view], [Budget(DEPTH, DEPTH)])
         assert draft.drawn.tolist() == [False, *[True] * draft.drafted]
-        laws = spoil(drafter, draft.laws)
+        distributions = spoil(drafter, draft.distributions)
         drafter.release(0)
-        return rejection(draft, laws, table, tokens, dice)
+        return rejection(draft, distributions, table, tokens, dice)
 
-    return law_of(play, LENGTH)
+    return distribution_of(play, LENGTH)
 
 
 CASES = [["tli"], ["plain"], ["plain", "plain"], ["plain", "tli"], ["tli", "plain", "plain"]]
 
 
 @pytest.mark.parametrize("kinds", CASES, ids="+".join)
-def test_the_recorded_law_is_the_one_drawn_from(kinds, monkeypatch):
+def test_the_recorded_distribution_is_the_one_drawn_from(kinds, monkeypatch):
     table = Table(VOCAB, 7)
-    off = distance(played(kinds, table, monkeypatch), plain_law(table, LENGTH))
+    off = distance(played(kinds, table, monkeypatch), plain_distribution(table, LENGTH))
     assert off < 1e-12, off
 
 
-def test_a_members_law_in_place_of_the_mixtures_shows(monkeypatch):
+def test_a_members_distribution_in_place_of_the_mixtures_shows(monkeypatch):
     table = Table(VOCAB, 7)
 
-    def spoil(drafter, laws):
-        return {node: members[0] for node, members in enumerate(drafter._laws[0])}
+    def spoil(drafter, distributions):
+        return {node: members[0] for node, members in enumerate(drafter._distributions[0])}
 
-    assert distance(played(["plain", "plain"], table, monkeypatch, spoil), plain_law(table, LENGTH)) > 0.01
+    assert distance(played(["plain", "plain"], table, monkeypatch, spoil), plain_distribution(table, LENGTH)) > 0.01
 
 
-def test_a_restricted_law_that_does_not_sum_to_one_shows(monkeypatch):
+def test_a_restricted_distribution_that_does_not_sum_to_one_shows(monkeypatch):
     table = Table(VOCAB, 7)
 
-    def spoil(drafter, laws):
-        return {node: 0.7 * law for node, law in laws.items()}
+    def spoil(drafter, distributions):
+        return {node: 0.7 * distribution for node, distribution in distributions.items()}
 
-    assert distance(played(["tli"], table, monkeypatch, spoil), plain_law(table, LENGTH)) > 0.01
+    assert distance(played(["tli"], table, monkeypatch, spoil), plain_distribution(table, LENGTH)) > 0.01
 
 
-def test_a_map_off_by_one_id_still_records_its_law(monkeypatch):
-    """A wrong map makes bad guesses, never another law: what is recorded went through the same map."""
+def test_a_map_off_by_one_id_still_records_its_distribution(monkeypatch):
+    """A wrong map makes bad guesses, never another distribution: what is recorded went through the same map."""
     table, make = Table(VOCAB, 7), voice_of
 
     def broken(kind, seed):
@@ -117,10 +117,10 @@ def test_a_map_off_by_one_id_still_records_its_law(monkeypatch):
         return voice
 
     monkeypatch.setitem(globals(), "voice_of", broken)
-    assert distance(played(["tli"], table, monkeypatch), plain_law(table, LENGTH)) < 1e-12
+    assert distance(played(["tli"], table, monkeypatch), plain_distribution(table, LENGTH)) < 1e-12
 
 
-def test_shared_draws_are_the_targets_where_the_laws_agree():
+def test_shared_draws_are_the_targets_where_the_distributions_agree():
     from paceline.sample.draw import draw
 
     logits = np.random.default_rng(0).standard_normal(30).astype(np.float32)

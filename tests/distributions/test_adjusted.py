@@ -1,6 +1,6 @@
-"""Penalties under speculation keep the law: every outcome of several rounds, added up, to 1e-12.
+"""Penalties under speculation keep the distribution: every outcome of several rounds, added up, to 1e-12.
 
-The penalised law depends on the drafted path, so verifiers that adjust by anything else are planted and found.
+The penalised distribution depends on the drafted path, so verifiers that adjust by anything else are planted and found.
 """
 
 import functools
@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from law_tools import chain_of, distance, law_of, random_tree, worst_chain
+from distribution_tools import chain_of, distance, distribution_of, random_tree, worst_chain
 
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.testing import EveryOutcome
 from paceline.types import Edits, SamplingParams, View
 from paceline.verify.coupled import walk
@@ -37,14 +37,14 @@ PROMPT = (0, 2)
 
 
 class Rows:
-    """Logits float32 [V] for every context, and the laws made of them."""
+    """Logits float32 [V] for every context, and the distributions made of them."""
 
     def __init__(self, seed):
         self.seed = seed
-        self.law = functools.cache(self._law)
+        self.distribution = functools.cache(self._distribution)
 
-    def _law(self, name, context, known, path=()):
-        return law(self(context), view_of(name, known), path).probabilities(VOCAB)
+    def _distribution(self, name, context, known, path=()):
+        return distribution(self(context), view_of(name, known), path).probabilities(VOCAB)
 
     def __call__(self, context):
         chance = np.random.default_rng((self.seed, len(context), *(int(token) for token in context)))
@@ -58,8 +58,8 @@ def view_of(name, tokens):
 
 
 def plain(rows, name):
-    return law_of(
-        lambda tokens, dice: [dice.draw(rows.law(name, tokens, (*PROMPT, *tokens)))],
+    return distribution_of(
+        lambda tokens, dice: [dice.draw(rows.distribution(name, tokens, (*PROMPT, *tokens)))],
         LENGTH,
     )
 
@@ -102,8 +102,8 @@ def stale(committed, bonuses, path):
     return committed, path[:-1]
 
 
-def speculative_law(rows, name, tree_of, history):
-    """Return the law of the first tokens of rounds that verify trees with the production law and walk."""
+def speculative_distribution(rows, name, tree_of, history):
+    """Return the distribution of the first tokens of rounds that verify trees with the production distribution and walk."""
     found = defaultdict(float)
 
     def go(tokens, bonuses, weight):
@@ -115,7 +115,7 @@ def speculative_law(rows, name, tree_of, history):
         def target(node, path, dice):
             drafted = tuple(int(token) for token in tree.tokens[path])
             known, beyond = history((*PROMPT, *tokens), (*PROMPT, *bonuses), drafted)
-            return dice.draw(rows.law(name, (*tokens, *drafted), known, beyond))
+            return dice.draw(rows.distribution(name, (*tokens, *drafted), known, beyond))
 
         for dice in EveryOutcome():
             verdict = walk(tree, lambda node, path, dice=dice: target(node, path, dice))
@@ -127,30 +127,30 @@ def speculative_law(rows, name, tree_of, history):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_adjusted_law_is_kept_over_rounds(name):
+def test_the_adjusted_distribution_is_kept_over_rounds(name):
     for seed in range(2):
         rows = Rows(seed)
         wanted = plain(rows, name)
         assert abs(sum(wanted.values()) - 1) < 1e-12
         for kind, tree_of in trees(rows, seed).items():
-            off = distance(speculative_law(rows, name, tree_of, the_path), wanted)
-            assert off < 1e-12, f"{kind}: the law is off by {off}"
+            off = distance(speculative_distribution(rows, name, tree_of, the_path), wanted)
+            assert off < 1e-12, f"{kind}: the distribution is off by {off}"
 
 
 @pytest.mark.parametrize("history", [committed_only, one_a_round, path_twice, stale])
-def test_another_history_is_another_law(history):
+def test_another_history_is_another_distribution(history):
     seen = {}
     for name in ("repetition", "presence", "frequency", "processor", "bad words"):
         rows = Rows(1)
         wanted = plain(rows, name)
         seen[name] = max(
-            distance(speculative_law(rows, name, tree_of, history), wanted) for tree_of in trees(rows, 1).values()
+            distance(speculative_distribution(rows, name, tree_of, history), wanted) for tree_of in trees(rows, 1).values()
         )
     blind = {"path_twice": {"repetition", "presence", "processor"}}.get(history.__name__, set())  # once is as often
     assert min(off for name, off in seen.items() if name not in blind) > 0.01, seen
 
 
-def test_settings_change_the_law():
+def test_settings_change_the_distribution():
     rows = Rows(1)
     free = plain(rows, "nothing")
     for name in SETTINGS:

@@ -1,4 +1,4 @@
-"""The real draw follows the law, round after round of the real engine; acceptance is what the closed form says.
+"""The real draw follows the distribution, round after round of the real engine; acceptance is what the closed form says.
 
 Every chi-square here has a false-alarm probability of at most 1e-6 and a fixed seed. Planted bugs show that the tests
 have the power to see what they are for.
@@ -6,9 +6,9 @@ have the power to see what they are for.
 
 import numpy as np
 import pytest
-from law_tools import BROKEN, FreshNoise, NoiseByDepth, NoiseReused, OneOff, fits
+from distribution_tools import BROKEN, FreshNoise, NoiseByDepth, NoiseReused, OneOff, fits
 from sweep import sweep
-from views import draw_at, draw_plain_at, law_of_row
+from views import draw_at, draw_plain_at, distribution_of_row
 
 from paceline.control.fixed import FixedController
 from paceline.draft.base import Drafter, NoDrafter, empty_draft
@@ -38,10 +38,10 @@ def seeded(params, seed, **changes):
 @pytest.mark.parametrize("name", PARAMS)
 @pytest.mark.parametrize("vocab", [8, 64])
 @pytest.mark.parametrize("count", sweep((2_500, 10_000), fast=(2_500,)))
-def test_draws_follow_the_law_over_positions_and_over_seeds(name, vocab, count):
+def test_draws_follow_the_distribution_over_positions_and_over_seeds(name, vocab, count):
     """2 500 draws see a total variation of 0.09, 10 000 one of 0.045 (8 cells) with power 0.999."""
     logits = np.random.default_rng(vocab).standard_normal(vocab).astype(np.float32)
-    wanted = law_of_row(logits, PARAMS[name]).probabilities(vocab)
+    wanted = distribution_of_row(logits, PARAMS[name]).probabilities(vocab)
     keys = {"positions": [(7, i) for i in range(count)], "seeds": [(i * 0x9E3779B97F4A7C15, 7) for i in range(count)]}
     for over, pairs in keys.items():
         counts = np.zeros(vocab)
@@ -51,9 +51,9 @@ def test_draws_follow_the_law_over_positions_and_over_seeds(name, vocab, count):
         assert good, (over, message)
 
 
-def test_chi_square_sees_a_law_that_is_a_little_wrong():
+def test_chi_square_sees_a_distribution_that_is_a_little_wrong():
     logits = np.random.default_rng(8).standard_normal(8).astype(np.float32)
-    wrong = law_of_row(logits, SamplingParams(0.85)).probabilities(8)
+    wrong = distribution_of_row(logits, SamplingParams(0.85)).probabilities(8)
     counts = np.bincount([draw_at(logits, SamplingParams(1.0, seed=7), i) for i in range(10_000)], minlength=8)
     good, message = fits(counts, wrong)
     assert not good, message
@@ -164,7 +164,7 @@ def markov(vocab, seed):
     """A model whose next token depends on the last one alone; low ids are likelier."""
     table = np.random.default_rng(seed).standard_normal((vocab, vocab)).astype(np.float32)
     table -= 0.3 * np.arange(vocab, dtype=np.float32)
-    return TinyModel(vocab, reach=1, context=4096, law=lambda seen: table[seen[-1]]), table
+    return TinyModel(vocab, reach=1, context=4096, distribution=lambda seen: table[seen[-1]]), table
 
 
 def play(verifier, drafter, params, *, vocab=6, tokens, requests, length=3, per_request=200):
@@ -193,16 +193,16 @@ def transitions(outputs, vocab, first=0):
 
 @pytest.mark.parametrize("name", ["T=1", "T=0.7, k=3, p=0.8"])
 @pytest.mark.parametrize("tokens", sweep((2_000, 8_000), fast=(2_000,)))
-def test_the_engine_keeps_the_law(name, tokens):
+def test_the_engine_keeps_the_distribution(name, tokens):
     """Each committed token given the one before it, apart by what the token was to its round."""
     params, vocab = PARAMS[name], 6
     drafter = Guesser(vocab)
     outputs, table = play(CoupledVerifier(), drafter, params, tokens=tokens, requests=tokens // 200)
-    laws = [law_of_row(row, params).probabilities(vocab) for row in table]
-    good, message = fits(transitions(outputs, vocab), laws)
+    distributions = [distribution_of_row(row, params).probabilities(vocab) for row in table]
+    good, message = fits(transitions(outputs, vocab), distributions)
     assert good, message
 
-    # What a token is to its round is settled before it is drawn, so each kind must follow the law by itself.
+    # What a token is to its round is settled before it is drawn, so each kind must follow the distribution by itself.
     kinds = {kind: np.zeros((vocab, vocab)) for kind in ("after nothing", "after refusal", "after all", "deeper")}
     at, before = dict.fromkeys(outputs, 0), dict.fromkeys(outputs, "after nothing")
     for request, drafted, kept in drafter.verdicts:
@@ -217,33 +217,33 @@ def test_the_engine_keeps_the_law(name, tokens):
     assert len(kinds) == 5
     for kind, counts in kinds.items():
         assert counts.sum() > tokens / 27, (kind, counts.sum())
-        good, message = fits(counts, laws)
+        good, message = fits(counts, distributions)
         assert good, (kind, message)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMS)
-def test_the_engine_keeps_the_law_of_200_000_draws(name):
+def test_the_engine_keeps_the_distribution_of_200_000_draws(name):
     params, vocab = PARAMS[name], 6
     outputs, table = play(CoupledVerifier(), Guesser(vocab), params, tokens=200_000, requests=1000)
-    good, message = fits(transitions(outputs, vocab), [law_of_row(row, params).probabilities(vocab) for row in table])
+    good, message = fits(transitions(outputs, vocab), [distribution_of_row(row, params).probabilities(vocab) for row in table])
     assert good, message
 
 
 def pairs(verifier, drafter, count):
-    """Joint law of the first two tokens over seeds, V^2 cells."""
+    """Joint distribution of the first two tokens over seeds, V^2 cells."""
     params, vocab = SamplingParams(1.0), 4
     outputs, table = play(
         verifier, drafter, params, vocab=vocab, tokens=2 * count, requests=count, per_request=2, length=1
     )
-    laws = np.array([law_of_row(row, params).probabilities(vocab) for row in table])
-    joint = (laws[0][:, None] * laws).ravel()
+    distributions = np.array([distribution_of_row(row, params).probabilities(vocab) for row in table])
+    joint = (distributions[0][:, None] * distributions).ravel()
     return fits(np.bincount([a * vocab + b for a, b in outputs.values()], minlength=vocab**2), joint)
 
 
 @pytest.mark.parametrize("drafter", [NoDrafter(), Guesser(4)], ids=["plain", "drafted"])
 @pytest.mark.parametrize("count", sweep((600, 3000), fast=(600,)))
-def test_two_tokens_together_follow_the_law(drafter, count):
+def test_two_tokens_together_follow_the_distribution(drafter, count):
     good, message = pairs(CoupledVerifier(), drafter, count)
     assert good, message
 
@@ -262,7 +262,7 @@ def test_the_engine_with_a_broken_verifier_is_seen(broken):
     )  # the subtlest shows where one guess is made again and again
     outputs, table = play(broken(), drafter, SamplingParams(1.0), tokens=1_200, requests=6)
     good, message = fits(
-        transitions(outputs, 6), [law_of_row(row, SamplingParams(1.0)).probabilities(6) for row in table]
+        transitions(outputs, 6), [distribution_of_row(row, SamplingParams(1.0)).probabilities(6) for row in table]
     )
     assert not good, message
 
@@ -283,7 +283,7 @@ def test_shared_noise_matches_as_often_as_the_closed_form_says(seed, params, cou
     """A z of 5 has odds of 6e-7 whatever the count."""
     chance = np.random.default_rng(seed)
     rows = (chance.standard_normal((2, 8)) * [[1.0], [1 + seed / 3]]).astype(np.float32)
-    p, q = (law_of_row(row, params).probabilities(8) for row in rows)
+    p, q = (distribution_of_row(row, params).probabilities(8) for row in rows)
     same = sum(
         draw_at(rows[0], seeded(params, seed), i) == draw_at(rows[1], seeded(params, seed), i) for i in range(count)
     )
@@ -292,7 +292,7 @@ def test_shared_noise_matches_as_often_as_the_closed_form_says(seed, params, cou
     assert (1 - distance) / (1 + distance) - 1e-12 <= wanted <= 1 - distance + 1e-12
 
 
-def test_equal_laws_always_match_and_disjoint_ones_never():
+def test_equal_distributions_always_match_and_disjoint_ones_never():
     p = np.array([0.5, 0.3, 0.2])
     assert abs(overlap(p, p) - 1) < 1e-12
     assert overlap(np.array([1.0, 0]), np.array([0, 1.0])) == 0
@@ -300,7 +300,7 @@ def test_equal_laws_always_match_and_disjoint_ones_never():
 
 @pytest.mark.parametrize("tokens", sweep((1_600, 6_000), fast=(1_600,)))
 def test_a_model_drafters_acceptance_is_the_closed_form(tokens):
-    """Through the engine: the first draft of each round against the law's overlap in its context; z as above."""
+    """Through the engine: the first draft of each round against the distribution's overlap in its context; z as above."""
     vocab, params = 6, SamplingParams(1.0)
     other, q_table = markov(vocab, 2)
     drafter = ModelDrafter(other, context=4096)
@@ -311,8 +311,8 @@ def test_a_model_drafters_acceptance_is_the_closed_form(tokens):
         observe(view, draft, verdict),
     )
     _, p_table = play(CoupledVerifier(), drafter, params, tokens=tokens, requests=tokens // 200, length=1)
-    laws = [[law_of_row(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)]
-    wanted = np.array([overlap(laws[0][last], laws[1][last]) for last, drafted, _ in verdicts if drafted])
+    distributions = [[distribution_of_row(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)]
+    wanted = np.array([overlap(distributions[0][last], distributions[1][last]) for last, drafted, _ in verdicts if drafted])
     kept = sum(accepted for _, drafted, accepted in verdicts if drafted)
     z = (kept - wanted.sum()) / np.sqrt((wanted * (1 - wanted)).sum())
     assert len(wanted) > tokens / 2

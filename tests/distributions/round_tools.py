@@ -1,19 +1,19 @@
-"""Rounds of the real verifiers played with every outcome of chance, drafts included, and the laws they add up to."""
+"""Rounds of the real verifiers played with every outcome of chance, drafts included, and the distributions they add up to."""
 
 from collections import defaultdict
 
 import numpy as np
-from law_tools import distance
+from distribution_tools import distance
 
-from paceline.sample.law import law
+from paceline.sample.distribution import distribution
 from paceline.testing import EveryOutcome
 from paceline.types import Draft, SamplingParams, TokenTree, View
 
 
 class World:
-    """Two models over one small vocabulary: logits float32 [V] of the target and laws float64 [V] of the drafter.
+    """Two models over one small vocabulary: logits float32 [V] of the target and distributions float64 [V] of the drafter.
 
-    Some tokens are forbidden; `alike` is how far the drafter's law leans to the target's. Laws and drafts depend on the
+    Some tokens are forbidden; `alike` is how far the drafter's distribution leans to the target's. Distributions and drafts depend on the
     last `reach` tokens, so that rounds in equal contexts are played once.
     """
 
@@ -38,11 +38,11 @@ class World:
     def p(self, tokens, params=None):
         params = params or self.params
         key = ("p", params, *tokens[-self.reach :])
-        return self._keep(key, lambda: law(self.logits(tokens), view_of(tokens, params)).probabilities(self.vocab))
+        return self._keep(key, lambda: distribution(self.logits(tokens), view_of(tokens, params)).probabilities(self.vocab))
 
     def q(self, tokens):
         def blend():
-            own = law(self.scores(2, tokens), view_of(tokens, SamplingParams(1.0))).probabilities(self.vocab)
+            own = distribution(self.scores(2, tokens), view_of(tokens, SamplingParams(1.0))).probabilities(self.vocab)
             return self.alike * self.p(tokens) + (1 - self.alike) * own
 
         return self._keep(("q", *tokens[-self.reach :]), blend)
@@ -67,7 +67,7 @@ class Growing:
     """A draft in the making."""
 
     def __init__(self, tokens):
-        self.tokens, self.parents, self.drawn, self.laws = [int(tokens[-1])], [-1], [False], {}
+        self.tokens, self.parents, self.drawn, self.distributions = [int(tokens[-1])], [-1], [False], {}
 
     def add(self, parent, token, *, drawn):
         self.tokens.append(int(token))
@@ -78,12 +78,12 @@ class Growing:
     def draft(self):
         count = len(self.tokens)
         tree = TokenTree(np.array(self.tokens, np.int32), np.array(self.parents, np.int32))
-        return Draft(tree, np.ones(count, np.float32), np.zeros(count, np.int8), self.laws, np.array(self.drawn))
+        return Draft(tree, np.ones(count, np.float32), np.zeros(count, np.int8), self.distributions, np.array(self.drawn))
 
 
 def without_replacement(growing, parent, q, count, dice):
     """Draw children from q, the drawn ones left out of what follows."""
-    growing.laws[parent] = q
+    growing.distributions[parent] = q
     left, children = q, []
     for _ in range(min(count, int((q > 0).sum()))):
         token = dice.draw(left)
@@ -173,12 +173,12 @@ def mixed(salt, *heirs):
     return drafter
 
 
-# ---- laws
+# ---- distributions
 
 
 def rounds(world, make_verifier, drafter, tokens):
     """Return {committed tokens: probability} of one round; `make_verifier` maps the dice's maker to a verifier."""
-    law_of_round = defaultdict(float)
+    distribution_of_round = defaultdict(float)
     for dice in EveryOutcome():
         draft = drafter(world, tokens, dice)
         verdict = make_verifier(lambda view, dice=dice: dice).verify(
@@ -186,27 +186,27 @@ def rounds(world, make_verifier, drafter, tokens):
         )
         tip = verdict.nodes[-1] if verdict.nodes else 0
         assert list(verdict.nodes) == draft.tree.path(tip), verdict
-        law_of_round[(*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)] += dice.weight
-    return law_of_round
+        distribution_of_round[(*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)] += dice.weight
+    return distribution_of_round
 
 
 def first_tokens(round_of, length, reach):
     """Return {first `length` tokens: probability} of rounds one after the other, each {tokens: probability}."""
-    known, laws = {}, {}
+    known, distributions = {}, {}
 
     def go(tokens, count):
         key = tokens[-reach:]
         if count <= 0:
             return {(): 1.0}
-        if (key, count) not in laws:
+        if (key, count) not in distributions:
             if key not in known:
                 known[key] = round_of(key)
-            law_of_rest = defaultdict(float)
+            distribution_of_rest = defaultdict(float)
             for committed, weight in known[key].items():
                 for rest, share in go((*key, *committed[:count]), count - len(committed)).items():
-                    law_of_rest[(*committed[:count], *rest)] += weight * share
-            laws[key, count] = law_of_rest
-        return laws[key, count]
+                    distribution_of_rest[(*committed[:count], *rest)] += weight * share
+            distributions[key, count] = distribution_of_rest
+        return distributions[key, count]
 
     return go((0,) * reach, length)
 
@@ -222,5 +222,5 @@ def error(world, make_verifier, drafter, length=3):
     )
 
 
-def expected_tokens(law_of_round):
-    return sum(len(tokens) * weight for tokens, weight in law_of_round.items())
+def expected_tokens(distribution_of_round):
+    return sum(len(tokens) * weight for tokens, weight in distribution_of_round.items())

@@ -47,11 +47,11 @@ class AcceptIfLikelier(_Mutant):
 
 
 class WithReplacement(RejectionVerifier):
-    """Siblings are judged as if each had been drawn from the whole law."""
+    """Siblings are judged as if each had been drawn from the whole distribution."""
 
     def _next(self, draft, node, p, dice, depth):
         for child in draft.tree.children(node):
-            token, q = int(draft.tree.tokens[child]), draft.laws[node]
+            token, q = int(draft.tree.tokens[child]), draft.distributions[node]
             if dice.accept(min(1.0, p[token] / q[token])):
                 return child, token
             p = residual(p, q)
@@ -76,7 +76,7 @@ def _cut(draft, kept):
 
 
 class UnfilteredTarget(RejectionVerifier):
-    """The target's law without the user's top-k."""
+    """The target's distribution without the user's top-k."""
 
     def verify(self, draft, logits, view):
         return super().verify(draft, logits, View(view.id, view.tokens, SamplingParams(view.params.temperature)))
@@ -86,14 +86,14 @@ class UnfilteredTarget(RejectionVerifier):
 
 
 def chain(length, draw):
-    """Return the drafter that asks `draw(world, path, dice)` for (token or None to stop, law, whether it goes on)."""
+    """Return the drafter that asks `draw(world, path, dice)` for (token or None to stop, distribution, whether it goes on)."""
 
     def drafter(world, tokens, dice):
         growing, path = Growing(tokens), tokens
         for node in range(length):
             token, q, goes_on = draw(world, path, dice)
             if token is not None:
-                growing.laws[node] = q
+                growing.distributions[node] = q
                 growing.add(node, token, drawn=True)
                 path = (*path, token)
             if not goes_on:
@@ -146,8 +146,8 @@ MUTANTS = {  # what is wrong: (verifier, drafter, world, least size in the worst
     "blocks with the token's rest": (TokenRuleInBlocks, drawn(1, 1), USUAL, 0.05),
     "dropped by its own confidence": (RejectionVerifier, chain(2, drop_if_unsure), USUAL, 0.05),
     "dropped by its own confidence, block": (BlockVerifier, chain(2, drop_if_unsure), USUAL, 0.05),
-    "argmax draft, softmax law": (RejectionVerifier, chain(2, likeliest_as_if_drawn), USUAL, 0.1),
-    "drawn from the top, raw law": (RejectionVerifier, chain(2, top_two_as_if_all), {**USUAL, "vocab": 4}, 0.05),
+    "argmax draft, softmax distribution": (RejectionVerifier, chain(2, likeliest_as_if_drawn), USUAL, 0.1),
+    "drawn from the top, raw distribution": (RejectionVerifier, chain(2, top_two_as_if_all), {**USUAL, "vocab": 4}, 0.05),
     "raw p where top-k was asked": (
         UnfilteredTarget,
         drawn(1, 1),
@@ -250,9 +250,9 @@ def test_lenience_bounds_how_often_a_token_comes(lenience):
         world = World(4, seed, alike=0.2)
         p = world.p((0,))
         for drafter in (drawn(1), drawn(3), sure_and_drawn, likely_pair):
-            law_of_round = rounds(world, lambda chance: LenientVerifier(lenience, chance), drafter, (0,))
+            distribution_of_round = rounds(world, lambda chance: LenientVerifier(lenience, chance), drafter, (0,))
             first = np.zeros(4)
-            for tokens, weight in law_of_round.items():
+            for tokens, weight in distribution_of_round.items():
                 first[tokens[0]] += weight
             assert abs(first.sum() - 1) < 1e-12
             assert (first <= p / lenience + 1e-12).all(), (first, p)

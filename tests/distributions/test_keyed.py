@@ -1,4 +1,4 @@
-"""Keyed chance: fair coins, draws that follow their law, and no number used for two things.
+"""Keyed chance: fair coins, draws that follow their distribution, and no number used for two things.
 
 Every chi-square has a false-alarm probability of at most 1e-6 and a fixed seed.
 """
@@ -8,13 +8,13 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from law_tools import distance, fits
+from distribution_tools import distance, fits
 from round_tools import Growing, World, first_tokens, view_of
 
 import paceline.sample.drawn
 from paceline.sample.dice import KeyedDice, Stream, fraction, philox, pick, words
 from paceline.sample.drawn import draw_children
-from paceline.sample.law import Law
+from paceline.sample.distribution import Distribution
 from paceline.testing import EveryOutcome
 from paceline.types import SamplingParams, View
 from paceline.verify.block import BlockVerifier
@@ -25,10 +25,10 @@ def view_with(seed, tokens=(0,)):
     return View(0, np.array(tokens, np.int32), SamplingParams(1.0, seed=seed))
 
 
-def law_over(probabilities):
+def distribution_over(probabilities):
     order = np.argsort(-probabilities, kind="stable").astype(np.int32)
     order = order[probabilities[order] > 0]
-    return Law(order, np.log(probabilities[order]))
+    return Distribution(order, np.log(probabilities[order]))
 
 
 # ---- one number
@@ -63,12 +63,12 @@ def test_no_two_uses_share_a_number():
 
 
 def test_a_pick_never_takes_what_is_impossible():
-    law = np.array([0.0, 0.25, 0.0, 0.75, 0.0])
-    eighths = [pick(law, (i + 0.5) / 8) for i in range(8)]
+    distribution = np.array([0.0, 0.25, 0.0, 0.75, 0.0])
+    eighths = [pick(distribution, (i + 0.5) / 8) for i in range(8)]
     assert eighths == [1, 1, 3, 3, 3, 3, 3, 3]
-    assert pick(law, 2.0**-53) == 1
-    assert pick(law, 1 - 2.0**-53) == 3
-    assert pick(law * 0.3, 1 - 2.0**-53) == 3
+    assert pick(distribution, 2.0**-53) == 1
+    assert pick(distribution, 1 - 2.0**-53) == 3
+    assert pick(distribution * 0.3, 1 - 2.0**-53) == 3
     assert pick(np.array([0.1] * 10 + [0.0]), 1 - 2.0**-53) == 9
     with pytest.raises(AssertionError, match="sum to 0"):
         pick(np.zeros(3), 0.5)
@@ -84,10 +84,10 @@ def test_coins_know_never_and_always():
 
 
 def test_the_rounds_own_token_is_keyed_by_its_position_alone():
-    law = np.full(50, 0.02)
+    distribution = np.full(50, 0.02)
     one, other = KeyedDice(view_with(7, (0,) * 10)), KeyedDice(view_with(7, (0,) * 12))
     one.accept(0.5)
-    assert [one.draw(law, depth) for depth in (2, 3, 4)] == [other.draw(law, depth) for depth in (0, 1, 2)]
+    assert [one.draw(distribution, depth) for depth in (2, 3, 4)] == [other.draw(distribution, depth) for depth in (0, 1, 2)]
 
 
 # ---- drawn guesses
@@ -97,7 +97,7 @@ def test_each_way_of_drawing_keeps_its_promise():
     q = np.array([0.1, 0.4, 0.0, 0.3, 0.2])
     for seed in range(30):
         chain, tree, wide, greedy = (
-            draw_children(law_over(q), count, draws, view_with(seed), (1, 2), vocab=5)
+            draw_children(distribution_over(q), count, draws, view_with(seed), (1, 2), vocab=5)
             for count, draws in [(3, "chain"), (3, "tree"), (9, "tree"), (3, "greedy_tree")]
         )
         assert len(chain.tokens) == 1
@@ -106,30 +106,30 @@ def test_each_way_of_drawing_keeps_its_promise():
         assert chain.tokens[0] == tree.tokens[0]
         assert sorted(wide.tokens.tolist()) == [0, 1, 3, 4]
         assert tree.drawn.all()
-        np.testing.assert_allclose(tree.law, q, atol=1e-15)
+        np.testing.assert_allclose(tree.distribution, q, atol=1e-15)
         assert greedy.tokens[:2].tolist() == [1, 3]
         assert greedy.drawn.tolist() == [False, False, True]
-        np.testing.assert_allclose(greedy.law, [1 / 3, 0, 0, 0, 2 / 3], atol=1e-15)
-        assert greedy.law[greedy.tokens[2]] > 0
-    single = draw_children(law_over(np.array([0.0, 1.0])), 4, "greedy_tree", view_with(1), vocab=2)
+        np.testing.assert_allclose(greedy.distribution, [1 / 3, 0, 0, 0, 2 / 3], atol=1e-15)
+        assert greedy.distribution[greedy.tokens[2]] > 0
+    single = draw_children(distribution_over(np.array([0.0, 1.0])), 4, "greedy_tree", view_with(1), vocab=2)
     assert (single.tokens.tolist(), single.drawn.tolist()) == ([1], [True])
 
 
-def test_pairs_are_drawn_without_replacement_by_their_law():
+def test_pairs_are_drawn_without_replacement_by_their_distribution():
     """4000 seeds, 12 cells."""
     q = np.array([0.5, 0.3, 0.15, 0.05])
     pairs = list(itertools.permutations(range(4), 2))
     counts = dict.fromkeys(pairs, 0)
     for seed in range(4000):
-        counts[tuple(draw_children(law_over(q), 2, "tree", view_with(seed), vocab=4).tokens.tolist())] += 1
+        counts[tuple(draw_children(distribution_over(q), 2, "tree", view_with(seed), vocab=4).tokens.tolist())] += 1
     good, message = fits([counts[pair] for pair in pairs], [q[a] * q[b] / (1 - q[a]) for a, b in pairs])
     assert good, message
 
 
 def test_paths_and_rounds_draw_for_themselves():
-    law = law_over(np.full(1000, 1e-3))
+    distribution = distribution_over(np.full(1000, 1e-3))
     found = {
-        tuple(draw_children(law, 3, "tree", view_with(1, (0,) * n), path, vocab=1000).tokens.tolist())
+        tuple(draw_children(distribution, 3, "tree", view_with(1, (0,) * n), path, vocab=1000).tokens.tolist())
         for n in range(1, 6)
         for path in [(), (1,), (2,), (1, 2), (2, 1)]
     }
@@ -140,7 +140,7 @@ def test_paths_and_rounds_draw_for_themselves():
 
 
 def joint(world, verifier, seeds, length=3, count=2):
-    """Return (counts, law) of the first tokens over seeds, V^length cells, through draft and verdict as they are."""
+    """Return (counts, distribution) of the first tokens over seeds, V^length cells, through draft and verdict as they are."""
     counts = np.zeros((world.vocab,) * length)
     for seed in range(seeds):
         tokens = (0,)
@@ -150,8 +150,8 @@ def joint(world, verifier, seeds, length=3, count=2):
             for node in range(count):
                 path = growing.tokens[1:]
                 q = world.q((*tokens, *path))
-                children = draw_children(law_over(q), 1, "chain", view, path, vocab=world.vocab)
-                growing.laws[node] = children.law
+                children = draw_children(distribution_over(q), 1, "chain", view, path, vocab=world.vocab)
+                growing.distributions[node] = children.distribution
                 growing.add(node, children.tokens[0], drawn=True)
             draft = growing.draft()
             verdict = verifier.verify(draft, world.logits_of(draft.tree, tokens), view)
@@ -165,7 +165,7 @@ WORLD = World(2, 1, sharpness=1.0, alike=0.0, zeros=0)
 
 
 @pytest.mark.parametrize("verifier", [RejectionVerifier(), BlockVerifier()], ids=lambda v: type(v).__name__)
-def test_several_rounds_follow_the_law_together(verifier):
+def test_several_rounds_follow_the_distribution_together(verifier):
     good, message = fits(*joint(WORLD, verifier, 500))
     assert good, message
 
@@ -183,10 +183,10 @@ def test_guesses_that_share_the_residuals_noise_are_seen(monkeypatch):
 # ---- what a round may share with the next, by enumeration
 
 
-def known_draw(law, key, known, dice):
+def known_draw(distribution, key, known, dice):
     """Draw by a number that is asked for again and again; `known` is in which part of (0, 1) it must lie by now."""
     low, high = known.get(key, (0.0, 1.0))
-    edges = np.concatenate([[0.0], np.cumsum(law)])
+    edges = np.concatenate([[0.0], np.cumsum(distribution)])
     parts = np.maximum(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0)
     found = dice.draw(parts / parts.sum())
     known[key] = max(edges[found], low), min(edges[found + 1], high)
@@ -207,7 +207,7 @@ class PositionCoins:
 
 
 def shared_error(world, make_verifier, share, *, length=4, count=2):
-    """Return how far off the law is when rounds share their "drafts" or their "coins" by position."""
+    """Return how far off the distribution is when rounds share their "drafts" or their "coins" by position."""
     found = defaultdict(float)
 
     def go(tokens, known, weight):
@@ -217,7 +217,7 @@ def shared_error(world, make_verifier, share, *, length=4, count=2):
         for dice in EveryOutcome():
             growing, path, mine = Growing(tokens), tokens, dict(known)
             for node in range(count):
-                q = growing.laws[node] = world.q(path)
+                q = growing.distributions[node] = world.q(path)
                 token = known_draw(q, len(path), mine, dice) if share == "drafts" else dice.draw(q)
                 growing.add(node, token, drawn=True)
                 path = (*path, token)
