@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paceline.choices import register_controller as register_controller
     from paceline.choices import register_drafter as register_drafter
     from paceline.choices import register_verifier as register_verifier
+    from paceline.core.request import SamplingParams as SamplingParams
     from paceline.doctor.run import run_doctor as run_doctor
     from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     )
     from paceline.plan.run import run_plan as run_plan
     from paceline.service.llm import LLM as LLM
-    from paceline.types import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _HOMES = {
     "LLM": "paceline.service.llm",
     "Completion": "paceline.engine.completion",
     "Drafter": "paceline.draft.base",
-    "SamplingParams": "paceline.types",
+    "SamplingParams": "paceline.core.request",
     "run_audit": "paceline.audit.run",
     "run_doctor": "paceline.doctor.run",
     "run_plan": "paceline.plan.run",

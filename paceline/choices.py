@@ -17,8 +17,9 @@ class DrafterChoice(Choice):
     """A drafter's name; its factory takes the `Setting` and the argument, "" if there is none.
 
     `use`: what it is good for. `loads`: what it brings into memory beside the target. `draws`: its guesses are drawn by
-    a distribution of its own, and a verifier that weighs such distributions takes one such drafter. `alone`: why it must have no company.
-    `verifier`: "module:class" of the one it brings along. `prediction`: whether it reads a prediction.
+    a distribution of its own, and a verifier that weighs such distributions takes one such drafter. `alone`: why it
+    must have no company. `verifier`: "module:class" of the one it brings along. `prediction`: whether it reads a
+    prediction.
     """
 
     use: str = ""
@@ -66,7 +67,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="ngram",
-            factory="paceline.draft.ngram:NgramDrafter.of",
+            factory="paceline.draft.lookup.ngram:NgramDrafter.of",
             how="finding the last words earlier in the text",
             brief="looks the text up in itself",
             use="anything that repeats its prompt; the simplest",
@@ -74,7 +75,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="suffix",
-            factory="paceline.draft.suffix:SuffixDrafter.of",
+            factory="paceline.draft.lookup.suffix:SuffixDrafter.of",
             argument="[FILE]",
             how="the same, by a suffix automaton with counts: the likeliest continuations as a tree; with FILE also in "
             "earlier replies, kept there (bounded, checked, written whole)",
@@ -84,7 +85,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="recycle",
-            factory="paceline.draft.recycle:RecycleDrafter.of",
+            factory="paceline.draft.lookup.recycle:RecycleDrafter.of",
             how="what the target thought likely after this token the last time, in this request or an earlier one",
             brief="learns from all requests of the loaded model",
             use="filling up where nothing else is known",
@@ -92,7 +93,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="predicted",
-            factory="paceline.draft.predicted:PredictedDrafter.of",
+            factory="paceline.draft.lookup.predicted:PredictedDrafter.of",
             how='your own expectation of the reply: `--prediction FILE`, or `prediction="…"` in Python',
             brief="see --prediction",
             use="edits: give the text as it was",
@@ -101,7 +102,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="staged",
-            factory="paceline.draft.staged:make_staged",
+            factory="paceline.draft.compose.staged:make_staged",
             argument="SRC",
             wants="the model it drafts for",
             example="qwen2.5-coder-0.5b",
@@ -111,7 +112,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="self",
-            factory="paceline.draft.self:make_self",
+            factory="paceline.draft.model.self:make_self",
             argument="[TYPE/N]",
             how="the target itself, packed coarser (`self` is `self:q4`), or its first N layers",
             brief="the target at 4 bits, if it has more; self:q8; self:N, its first N layers",
@@ -122,7 +123,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="ensemble",
-            factory="paceline.draft.ensemble:make_ensemble",
+            factory="paceline.draft.compose.ensemble:make_ensemble",
             argument="A+B",
             wants="2 to 3 different models",
             example="qwen2.5-coder-0.5b+PATH",
@@ -132,7 +133,7 @@ DRAFTERS = Registry(
         ),
         DrafterChoice(
             name="branches",
-            factory="paceline.draft.ensemble:make_branches",
+            factory="paceline.draft.compose.ensemble:make_branches",
             argument="A+B",
             wants="2 to 3 different models",
             example="qwen2.5-coder-0.5b+PATH",
@@ -230,14 +231,14 @@ CONTROLLERS = Registry(
         ControllerChoice(
             name="confidence",
             factory="paceline.lab.confidence:ConfidenceController",
-            how="as long as a draft model finds its guess likely enough, by its own distribution (at temperature 0: its top "
-            "probability). The threshold follows what is kept: up while it is less than 80 %, else down",
+            how="as long as a draft model finds its guess likely enough, by its distribution (at temperature 0: its "
+            "top probability). The threshold follows what is kept: up while it is less than 80 %, else down",
         ),
         ControllerChoice(
             name="entropy",
             factory="paceline.engine.loading:entropy_controller",
-            how="the same by the entropy H of that distribution: while 1 - sqrt(0.2 H) is above the threshold (AdaEDL). Drafts "
-            "step by step in Python, for comparison",
+            how="the same by the entropy H of that distribution: while 1 - sqrt(0.2 H) is above the threshold "
+            "(AdaEDL). Drafts step by step in Python, for comparison",
         ),
         ControllerChoice(
             name="ema",

@@ -20,8 +20,8 @@ class LLMConfig:
     """How a model is loaded and sped up.
 
     `threads` None: one per usable core. `context` None: the model's own, at most 8192. `quant` repacks the target's
-    linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's: the distribution of the output stays.
-    `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
+    linear layers ("auto" keeps the file's precision); `draft_quant` the draft model's: the distribution of the
+    output stays. `draft_tokens` is the most that a round may guess; control "fixed" guesses exactly so many.
     `draft_head`: how many tokens, the most frequent, a draft model may guess; 0 for all. `slots` replies run at once,
     and their keys and values take at most `cache_bytes`; None is room for `slots` whole contexts.
     """
@@ -129,13 +129,16 @@ def _bringing(config: LLMConfig) -> DrafterChoice | None:
 
 
 def _agree(config: LLMConfig) -> None:
-    """Refuse what cannot go together: distributions of two drafters where one is weighed, and what would be set in vain."""
+    """Refuse what cannot go together: distributions of two drafters where one is weighed, and what would be set in
+    vain.
+    """
     drafters, packing = drafters_of(config), ("draft_quant", "draft_head")
     verifier = make_verifier(config)
     drawing = [name for name, choice in drafters.items() if choice is None or choice.draws]
     if verifier.draws != "shared" and len(drawing) > 1:
         raise UsageError(
-            f"--verify {config.verify} weighs guesses by the distribution of one drafter, got `{drawing[0]}` and `{drawing[1]}`",
+            f"--verify {config.verify} weighs guesses by the distribution of one drafter, "
+            f"got `{drawing[0]}` and `{drawing[1]}`",
             hint="--verify coupled takes any mix; ensemble:A+B makes one distribution of two models",
         )
     loads = {"models" if choice is None else choice.loads for choice in drafters.values()}

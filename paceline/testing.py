@@ -1,7 +1,7 @@
 """Stand-ins for a model, a tokenizer, a drafter and chance, small enough to prove things about.
 
-Yours to test with as well: a drafter or verifier of your own is right if it passes what tests/distributions and tests/parity
-ask of ours with these.
+Yours to test with as well: a drafter or verifier of your own is right if it passes what tests/distributions and
+tests/parity ask of ours with these.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.aliases import Floats, Ints, Probabilities
+from paceline.core.batch import Batch, Forward
+from paceline.core.request import View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree, Verified
 from paceline.draft.base import Drafter, empty_draft
+from paceline.formats.spec import ModelSpec
 from paceline.kernels.ops import PAGE
 from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
-from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Budget, Draft, Floats, Forward, Ints, Probabilities, TokenTree, Verified, View
 
 # ---- a model
 
@@ -306,7 +310,7 @@ class Outcome:
         return self.draw(np.array([1 - probability, probability])) == 1
 
     def draw(self, distribution: Probabilities, depth: int = 0) -> int:
-        """Return an index drawn by float64 [n] probabilities; impossible ones never come. See `Dice.draw`."""
+        """Return an index drawn by float64 [n] probabilities; impossible ones never come. See `Rng.draw`."""
         possible = np.flatnonzero(distribution > 0)
         turn = len(self.asked)
         if turn == len(self.script):
@@ -318,7 +322,8 @@ class Outcome:
 
 
 class EveryOutcome:
-    """Iterate over dice that together play every branch once: what they do, times their `weight`, is the exact distribution.
+    """Iterate over dice that together play every branch once: what they do, times their `weight`, is the exact
+    distribution.
 
     ```python
     distribution = np.zeros(4)

@@ -53,7 +53,9 @@ def singer(name, pieces, context=1024):
         logits[tokenizer.encode((VERSE[at:] + VERSE).decode())[0]] = 50
         return logits
 
-    return Loaded(name, TinyModel(len(pieces), reach=None, context=context, distribution=distribution), tokenizer, context)
+    return Loaded(
+        name, TinyModel(len(pieces), reach=None, context=context, distribution=distribution), tokenizer, context
+    )
 
 
 def singers():

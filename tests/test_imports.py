@@ -29,8 +29,8 @@ def test_a_module_imports_its_own_level_and_lower_ones(path):
 @pytest.mark.parametrize(
     ("path", "source", "said"),
     [
-        ("types.py", "from paceline.model.base import Model", "level 0"),
-        ("model/x.py", "import paceline.draft.ngram", "imports `draft`"),
+        ("core/tree.py", "from paceline.model.base import Model", "level 0"),
+        ("model/x.py", "import paceline.draft.lookup.ngram", "imports `draft`"),
         ("model/x.py", "def f():\n    from paceline.engine import step", ":2:"),
         ("model/x.py", "from ..draft import ngram", "imports `draft`"),
         ("draft/x.py", "from paceline.engine.scheduler import Scheduler", "imports `engine`"),

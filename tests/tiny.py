@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 from gguf_writer import packed, tiny_metadata, tiny_tensors, write_gguf
 
+from paceline.core.batch import Forward
+from paceline.core.tree import TokenTree
+from paceline.formats.files import open_model
 from paceline.kernels.dequantize import dequantize
 from paceline.kernels.native import native, new_pool
 from paceline.kernels.ops import Linear
@@ -20,10 +23,8 @@ from paceline.kernels.tensor import GgmlType
 from paceline.model.base import Capabilities
 from paceline.model.cache import PAGE, PagedCache
 from paceline.model.decoder import decode
-from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel, load_weights
-from paceline.types import Forward, TokenTree
 
 VOCAB = 300
 ISAS = native.isas()

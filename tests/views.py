@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from paceline.sample.draw import draw, draw_plain
+from paceline.core.request import SamplingParams, View
+from paceline.core.tree import Verified
+from paceline.sample.coupled import draw, draw_plain
 from paceline.sample.distribution import distribution
-from paceline.types import SamplingParams, Verified, View
 
 
 def view_at(position, params=None):

@@ -1,4 +1,4 @@
-"""Count what texts are made of, for the draft's output rows: writes paceline/draft/pieces.json.xz.
+"""Count what texts are made of, for the draft's output rows: writes paceline/draft/model/pieces.json.xz.
 
     python tools/make_pieces.py        reads files of this machine for a minute or two
 
@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-OUT = Path(__file__).parent.parent / "paceline" / "draft" / "pieces.json.xz"
+OUT = Path(__file__).parent.parent / "paceline" / "draft" / "model" / "pieces.json.xz"
 PIECE = re.compile(
     r"'(?:s|t|re|ve|m|ll|d)\b|(?:[^\w\r\n]|_)?[^\W\d_]+|\d| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

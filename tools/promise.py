@@ -125,7 +125,7 @@ def apart(options: argparse.Namespace, params: object) -> object:
 def poison(auto: object) -> object:
     """Replace what was calibrated by what a busy machine once left: a token 40 times as long, and draft steps alike."""
     from paceline.engine.calibrate import known
-    from paceline.engine.measured import path_of
+    from paceline.engine.keyed_store import path_of
 
     key = auto.calibration_key
     path, found = path_of(key), known(key)

@@ -9,14 +9,15 @@ from time import perf_counter
 
 import numpy as np
 
-from paceline.audit.forced import Difference, first_difference, margin_of, rows_after
 from paceline.audit.distribution_check import DistributionCheck, check
+from paceline.audit.forced import Difference, first_difference, margin_of, rows_after
 from paceline.control.fixed import FixedController
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams, View
 from paceline.draft.base import NoDrafter
 from paceline.engine.completion import Completion
-from paceline.engine.edits import edits_of
+from paceline.engine.logit_edits import edits_of
 from paceline.service.llm import LLM
-from paceline.types import Json, SamplingParams, View
 
 TEMPERATURE = 0.8  # of the sampled replies; each prompt is answered greedily too
 LAW_DRAFT = 2  # guesses a short reply has room for
@@ -103,8 +104,8 @@ def audit(
     """Check that the drafts of `llm` change nothing.
 
     Every prompt is answered plainly and with speculation, greedily and sampled; every emitted token is checked against
-    a second reading of the text; many short replies are compared with the target's distribution. It needs the model to itself:
-    no other thread may use it meanwhile.
+    a second reading of the text; many short replies are compared with the target's distribution. It needs the model
+    to itself: no other thread may use it meanwhile.
 
     Args:
         params: how replies are drawn, penalties, bias and bad words included; their temperature is not read.
@@ -199,7 +200,9 @@ def _part(llm: LLM, view: View, plain: list[int], speculated: list[int], toleran
 
 
 def _distribution(llm: LLM, prompts: Sequence[str], seconds: float) -> DistributionCheck:
-    """Compare many short replies with the distribution, every other lot at a fixed length: a controller may well draft none."""
+    """Compare many short replies with the distribution, every other lot at a fixed length: a controller may well
+    draft none.
+    """
     text = llm.encode(" ".join(prompts))
     ids = (text * (1 + LAW_CONTEXT // len(text)))[:LAW_CONTEXT]
     view = View(0, np.array(ids, np.int32), SamplingParams(), len(ids), llm.tokenizer.eos_ids)

@@ -1,7 +1,7 @@
 """Chi-square of what the whole engine draws, over many seeds, against the distribution the target alone says.
 
-On a restricted vocabulary, so that a few hundred short replies fill every cell: the joint distribution of their first two
-tokens. Statistics cannot prove; they say how large a fault they would have seen.
+On a restricted vocabulary, so that a few hundred short replies fill every cell: the joint distribution of their
+first two tokens. Statistics cannot prove; they say how large a fault they would have seen.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.core.aliases import Json, Probabilities
+from paceline.core.request import SamplingParams, View
+from paceline.core.tree import TokenTree
 from paceline.model.base import Model
 from paceline.model.flatten import SLACK, flatten
 from paceline.sample.distribution import distribution
-from paceline.types import Json, Probabilities, SamplingParams, TokenTree, View
 
 ALPHA = 1e-6  # odds that a sound engine fails
 _Z = 4.7534  # normal quantile of 1 - ALPHA

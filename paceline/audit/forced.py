@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.core.aliases import Floats, Json
+from paceline.core.request import View
 from paceline.model.base import Model
 from paceline.model.extend import extend
 from paceline.model.flatten import CHUNK, SLACK
-from paceline.sample.adjust import adjust
-from paceline.sample.dice import Stream, gumbel, words
-from paceline.sample.draw import draw
+from paceline.sample.coupled import draw
 from paceline.sample.distribution import distribution
-from paceline.types import Floats, Json, View
+from paceline.sample.penalties import adjust
+from paceline.sample.rng import Stream, gumbel, words
 
 
 @dataclass(frozen=True, slots=True)

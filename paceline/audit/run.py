@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from paceline.audit.audit import TEMPERATURE, audit
 from paceline.audit.prompts import OURS
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams
 from paceline.service.llm import LLM
-from paceline.types import Json, SamplingParams
 
 
 def run_audit(
@@ -28,5 +29,12 @@ def run_audit(
         prediction: what the replies are expected to be.
         distribution_seconds: for the statistical check of the distribution; 0 leaves it out.
     """
-    found = audit(llm, prompts or OURS, params, temperature=temperature, prediction=prediction, distribution_seconds=distribution_seconds)
+    found = audit(
+        llm,
+        prompts or OURS,
+        params,
+        temperature=temperature,
+        prediction=prediction,
+        distribution_seconds=distribution_seconds,
+    )
     return found.to_json()

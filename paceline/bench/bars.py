@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.bench.stats import rounded
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from paceline.bench.stats import rounded
 from paceline.bench.ways import Played
+from paceline.core.aliases import Json
+from paceline.core.round import Round
 from paceline.engine.completion import Completion
-from paceline.types import Json, Round
 
 SUMS = ("tokens", "rounds", "drafted", "accepted", "committed", "decode_rounds")
 SECONDS = ("prefill_seconds", "reading_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "other_seconds")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.bench.summary import ALL
+from paceline.core.aliases import Json
 from paceline.errors import UsageError
-from paceline.types import Json
 
 INK, FAINT = "#010203", "#010204"  # stand for the page's own ink, which CSS sets
 COLOURS = ("#3f7fbf", "#dd8a2e", "#3d9b6d", "#9268bd", "#c9534f", "#2f9aa5", "#b08f3a", "#8a8f98")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.bench.session import Progress, Session
 from paceline.bench.stats import Spread, rounded
+from paceline.core.aliases import Json
 from paceline.kernels.native import native
-from paceline.types import Json
 
 LARGE = 512 << 20  # bytes: larger than the caches of most processors
 

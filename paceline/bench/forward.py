@@ -8,9 +8,10 @@ import numpy as np
 
 from paceline.bench.session import Progress, Session, rotated
 from paceline.bench.stats import Spread, forward_floor, ratios, read_floor, rounded
+from paceline.core.aliases import Json
+from paceline.core.tree import TokenTree
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
-from paceline.types import Json, TokenTree
 
 PEER_TOKENS = 8  # decode steps of the peer per repeat
 

@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 
 import paceline
+from paceline.core.aliases import Json
 from paceline.hardware import cpu_model
 from paceline.kernels.native import choose_isa, native, usable_cores
-from paceline.types import Json
 
 _PACKAGES = ("numpy", "tokenizers", "xllamacpp")
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100

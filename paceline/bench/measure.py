@@ -13,7 +13,8 @@ from paceline.bench.session import rotated
 from paceline.bench.stats import rounded
 from paceline.bench.ways import PLAIN, Played, Rig, Way
 from paceline.bench.workloads import Ask
-from paceline.types import Json, SamplingParams
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams
 
 LONGEST_WARM_UP = 8
 

@@ -12,8 +12,8 @@ from paceline.bench import figures
 from paceline.bench.records import read
 from paceline.bench.show import notes
 from paceline.bench.summary import ALL, summarise
+from paceline.core.aliases import Json
 from paceline.errors import UsageError
-from paceline.types import Json
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2127; --soft: #5d6570; --line: #d9dde2; --card: #f4f6f8; --good: #2b7d53;

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.bench.machine import cpu_seconds
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 PACKAGE = "xllamacpp"
 PLAIN, DRAFT = "plain", "draft"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.bench.peer import DRAFT, MODES, PLAIN, Peer, PeerError
+from paceline.core.aliases import Json
 from paceline.errors import UsageError
-from paceline.types import Json
 
 
 class TransformersPeer(Peer):

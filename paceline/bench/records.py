@@ -9,8 +9,8 @@ import json
 import os
 from pathlib import Path
 
+from paceline.core.aliases import Json
 from paceline.errors import UsageError
-from paceline.types import Json
 
 VERSION = 3
 _OPTIONS = {"ways": "--draft, --control or --verify", "temperatures": "--temperature"}  # of settings named otherwise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from paceline.bench.session import Progress, Session
 from paceline.bench.stats import Spread, ratios, read_floor, rounded
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams
 from paceline.engine.completion import Completion
-from paceline.types import Json, SamplingParams
 
 DECODE_PROMPT = 32
 

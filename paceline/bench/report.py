@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.bench.show import show_measured
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 _COLOURS = {"aim": "green", "pass": "yellow", "fail": "red"}
 

@@ -20,12 +20,13 @@ from paceline.bench.summary import summarise
 from paceline.bench.ways import Rig, Way, draft_model
 from paceline.bench.workloads import WORKLOADS, Ask, asks
 from paceline.config import LLMConfig
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
+from paceline.formats.catalog import resolve
 from paceline.kernels.native import native, new_pool
-from paceline.model.sources import resolve
 from paceline.sample.params import validate
 from paceline.service.llm import LLM
-from paceline.types import Json, SamplingParams
 
 ROOM = 32  # tokens of the number in front of a prompt, and of what a peer keeps for itself
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)

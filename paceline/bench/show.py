@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.bench.summary import ALL
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 MOST_MISMATCHES = 5
 

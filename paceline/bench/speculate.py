@@ -7,7 +7,7 @@ from paceline.bench.session import Progress, Session
 from paceline.bench.summary import ALL, summarise
 from paceline.bench.ways import Rig, ways_of
 from paceline.bench.workloads import asks
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 WORKLOADS = ("code", "math")
 LOOKUP = "ngram"

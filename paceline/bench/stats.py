@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 
 @dataclass(frozen=True, slots=True)

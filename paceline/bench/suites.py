@@ -19,11 +19,11 @@ from paceline.bench.peer import Peer, PeerError
 from paceline.bench.session import Plan, Progress, Session
 from paceline.bench.summary import ALL
 from paceline.config import DEFAULT_MODEL
+from paceline.core.aliases import Json
 from paceline.errors import PacelineError, UsageError
+from paceline.formats.catalog import known_models, resolve
 from paceline.kernels.native import native, new_pool
-from paceline.model.sources import known_models, resolve
 from paceline.service.llm import LLM
-from paceline.types import Json
 
 Suite = Callable[[Session, Json, Progress], None]
 SUITES: dict[str, Suite] = {

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.bench.counts import added
 from paceline.bench.stats import Spread, geometric_mean, ratios, rounded
 from paceline.bench.ways import PLAIN
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 ALL = "all"
 

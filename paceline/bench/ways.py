@@ -13,13 +13,14 @@ from paceline.choices import DRAFTERS
 from paceline.config import LLMConfig, make_verifier
 from paceline.control.base import Controller
 from paceline.control.fixed import FixedController
+from paceline.core.request import SamplingParams
+from paceline.core.round import Round
 from paceline.draft.base import Drafter, NoDrafter, forget_texts
 from paceline.engine.completion import Completion
 from paceline.engine.loading import load, load_controller, load_drafter
 from paceline.errors import UsageError
 from paceline.kernels.native import native
 from paceline.service.llm import LLM
-from paceline.types import Round, SamplingParams
 from paceline.verify.base import Verifier
 
 PLAIN = "plain"

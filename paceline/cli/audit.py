@@ -48,7 +48,10 @@ def audit(
     distribution_seconds: Annotated[
         float,
         typer.Option(
-            help="Seconds for the statistical check of the distribution; 0 leaves it out.", metavar="S", min=0, callback=finite
+            help="Seconds for the statistical check of the distribution; 0 leaves it out.",
+            metavar="S",
+            min=0,
+            callback=finite,
         ),
     ] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object to stdout.")] = False,
@@ -117,7 +120,8 @@ def show_audit(llm: LLM, found: Audit, temperature: float, *, interrupted: bool)
         verdict = "follows the distribution" if distribution["passed"] else "DOES NOT follow the distribution"
         print(
             f"{distribution['draws']} short replies, {distribution['drafted']} tokens drafted: {verdict} "
-            f"(chi-square {distribution['chi_square']:.0f}, {distribution['freedom']} degrees, limit {distribution['limit']:.0f}; "
+            f"(chi-square {distribution['chi_square']:.0f}, {distribution['freedom']} degrees, "
+            f"limit {distribution['limit']:.0f}; "
             f"a total variation of {distribution['visible_total_variation']:.2f} would have shown)"
         )
         if not distribution["speculated"]:

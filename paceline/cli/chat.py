@@ -17,8 +17,8 @@ from paceline.cli.terminal import importing, say
 from paceline.errors import ContextOverflow, PacelineError, UsageError
 
 if TYPE_CHECKING:
+    from paceline.core.request import SamplingParams
     from paceline.service.llm import LLM
-    from paceline.types import SamplingParams
 
 _BARE = ("/exit", "/quit", "/reset", "/help")  # commands without a text behind them
 _COMMANDS = (*_BARE, "/system")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from paceline.model.sources import Record
+    from paceline.formats.catalog import Record
 
 _TABLE_COLUMNS = 60
 
@@ -25,7 +25,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Write a JSON li
     tabs between. Other models go by file, folder or hf:ORG/NAME[:FILE.gguf or :TYPE].
     """
     from paceline.config import DEFAULT_MODEL
-    from paceline.model.sources import known_models, models_folder
+    from paceline.formats.catalog import known_models, models_folder
 
     records = known_models()
     if as_json:

@@ -15,8 +15,8 @@ import typer
 
 from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS
 from paceline.config import DRAFT_QUANTS, QUANTS, LLMConfig, drafters_of
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
-from paceline.types import SamplingParams
 
 CONFIG = LLMConfig()
 PARAMS = SamplingParams()

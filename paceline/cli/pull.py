@@ -23,7 +23,7 @@ def pull(
 
     Example: paceline pull smollm2-135m
     """
-    from paceline.model.sources import known_models, resolve
+    from paceline.formats.catalog import known_models, resolve
 
     if not names:
         known = ", ".join(record.name for record in known_models())

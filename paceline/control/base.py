@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from paceline.types import Budget, Load, Round, View
+from paceline.core.request import View
+from paceline.core.round import Budget, Load, Round
 
 OFF = "drafting off"
 """The beginning of a reason when nothing is drafted."""

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.core.request import View
+from paceline.core.round import LAG, Spent
 from paceline.estimate.cost import CostTable
 from paceline.estimate.numbers import median
-from paceline.types import LAG, Spent, View
 
 USUAL = 128.0  # tokens of a reply, before any was seen
 MEASURED = 32  # tokens read at once from which on their seconds are a measurement

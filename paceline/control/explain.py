@@ -11,9 +11,9 @@ from paceline.control.base import OFF
 from paceline.control.draft_prefill import Backlog
 from paceline.control.gate import Gate
 from paceline.control.guard import Guard
+from paceline.core.aliases import Probabilities
 from paceline.estimate.source import Source
 from paceline.estimate.throughput import Clock, admit, break_even
-from paceline.types import Probabilities
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.types import Budget, Load, Round, View
+from paceline.core.request import View
+from paceline.core.round import Budget, Load, Round
 
 
 class FixedController:

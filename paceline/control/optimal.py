@@ -19,11 +19,13 @@ from paceline.control.explain import Decision, explain
 from paceline.control.gate import Gate
 from paceline.control.guard import CAUTIOUS, START, Guard
 from paceline.control.pending import Pending
+from paceline.core.aliases import Probabilities
+from paceline.core.request import View
+from paceline.core.round import Budget, Load, Round
 from paceline.estimate.cost import CostTable
 from paceline.estimate.numbers import median
 from paceline.estimate.source import Source
 from paceline.estimate.throughput import Clock, admit, best_rate, gains
-from paceline.types import Budget, Load, Probabilities, Round, View
 
 NOTHING = Budget(0, 0)
 MEMORY = 0.98  # of a round's weight in the long-run rate with each that follows it

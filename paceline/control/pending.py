@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paceline.types import Round
+from paceline.core.round import Round
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from paceline.core.aliases import Json
 from paceline.doctor.measure import Examination
-from paceline.types import Json
 
 SLOW = 1.35  # times the floor: plain decoding has room left
 STEEP = 2.0  # v(4) from which checking is dear

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.model.sources import COMPANIONS, is_here
-from paceline.model.spec import ModelSpec
+from paceline.core.aliases import Json
+from paceline.formats.catalog import COMPANIONS, is_here
+from paceline.formats.spec import ModelSpec
 from paceline.plan.performance import Costs, break_even
 from paceline.plan.shapes import ALIASES, SHAPES, Shape, drafts_for
-from paceline.types import Json
 
 MOST_PADDING = 1024  # rows of a model's output that no token has, and that a loaded model does without
 DRAFT_BITS = 4.3  # a weight of a draft model takes, as --draft-quant q4s packs it

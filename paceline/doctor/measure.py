@@ -14,12 +14,13 @@ from time import perf_counter
 import numpy as np
 
 from paceline.control.fixed import FixedController
+from paceline.core.request import SamplingParams
+from paceline.core.round import Round
 from paceline.draft.base import NoDrafter, forget_texts
 from paceline.engine.calibrate import measure_forwards, measure_steps
 from paceline.engine.completion import Completion
 from paceline.model.base import PackedModel, packed
 from paceline.service.llm import LLM
-from paceline.types import Round, SamplingParams
 
 DEPTH = 6  # guesses a round while acceptance is measured
 ENOUGH = 5  # rounds that say what a draft step takes

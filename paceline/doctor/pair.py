@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.config import drafters_of
+from paceline.core.aliases import Json
+from paceline.core.batch import Batch, Forward
 from paceline.draft.auto import companion_among
 from paceline.draft.base import Loaded
-from paceline.draft.translate import ENOUGH, aligned
-from paceline.draft.vocabulary import first_difference, map_tokens
+from paceline.draft.vocab.pairing import ENOUGH, aligned
+from paceline.draft.vocab.token_map import first_difference, map_tokens
 from paceline.engine.loading import read_tokenizer
+from paceline.formats.catalog import resolve
+from paceline.formats.companions import Companion
+from paceline.formats.files import open_model
+from paceline.formats.spec import ModelSpec
 from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
-from paceline.model.companions import Companion
-from paceline.model.files import open_model
-from paceline.model.sources import resolve
-from paceline.model.spec import ModelSpec
 from paceline.service.llm import LLM
-from paceline.types import Batch, Forward, Json
 
 
 def check_pair(target: Loaded, draft: Loaded) -> Json:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from paceline.control.base import OFF
 from paceline.control.optimal import OptimalController
+from paceline.core.aliases import Json
+from paceline.core.round import Round
 from paceline.doctor.advice import advice
 from paceline.doctor.family import proposals
 from paceline.doctor.measure import DEPTH, Examination, speedup
@@ -15,7 +17,6 @@ from paceline.engine.calibrate import known
 from paceline.engine.recalibrate import described
 from paceline.plan.performance import Choice, Costs, best_chain, break_even, measured_curve
 from paceline.service.llm import LLM
-from paceline.types import Json, Round
 
 
 def report(llm: LLM, found: Examination, pairs: list[Json]) -> Json:

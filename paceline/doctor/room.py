@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.core.aliases import Json
 from paceline.doctor.pair import read_draft
+from paceline.formats.catalog import resolve
+from paceline.formats.companions import bytes_of
+from paceline.formats.spec import ModelSpec
 from paceline.hardware import memory_bytes, resident_bytes
 from paceline.model.base import packed
-from paceline.model.companions import bytes_of
-from paceline.model.sources import resolve
-from paceline.model.spec import ModelSpec
 from paceline.service.llm import LLM
-from paceline.types import Json
 
 KV_BYTES = 2  # of a number in the cache
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paceline.audit.prompts import OURS
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams
 from paceline.doctor.measure import Examination, deadline, examine
 from paceline.doctor.pair import check_pairs
 from paceline.doctor.report import report
 from paceline.service.llm import LLM
-from paceline.types import Json, SamplingParams
 
 
 def run_doctor(

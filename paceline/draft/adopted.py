@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.core.request import View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, Verified
 from paceline.draft.base import Drafter
 from paceline.errors import UsageError
-from paceline.types import Budget, Draft, Verified, View
 
 
 class Adopted(Drafter):
@@ -41,7 +43,8 @@ class Adopted(Drafter):
         made = drafts if isinstance(drafts, (list, tuple)) else ()  # `check` refuses anything else
         if not self._draws and any(getattr(draft, "drawn", None) is not None for draft in made):
             raise UsageError(
-                f"drafter `{self._name}` must be registered with draws=True to draw guesses by distributions, got drawn ones",
+                f"drafter `{self._name}` must be registered with draws=True to draw guesses by distributions, "
+                f"got drawn ones",
                 hint="a verifier that weighs distributions takes one drafter that has them",
             )
         return drafts

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from paceline.choices import DRAFTERS
 from paceline.draft.base import Drafter, Setting
-from paceline.draft.mix import MixDrafter
-from paceline.draft.translate import aligned, drafter_for, label_of
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.vocab.pairing import aligned, drafter_for, label_of
 from paceline.errors import PacelineError
+from paceline.formats.catalog import resolve
+from paceline.formats.companions import Companion, companions
 from paceline.hardware import memory_bytes
-from paceline.model.companions import Companion, companions
-from paceline.model.sources import resolve
 
 LOOKUPS = ("predicted", "suffix")
 
@@ -35,7 +35,9 @@ def make_auto(setting: Setting, argument: str) -> Drafter:
 def _companion(setting: Setting) -> Drafter | None:
     """Return a smaller model as drafter: the first that loads and has the target's tokens, unless it drafts already."""
     others = [name for name in setting.company if (choice := DRAFTERS.split(name)[0]) is None or choice.draws]
-    if setting.target.path is None or (others and setting.draws != "shared"):  # a verifier weighs the distributions of one model
+    if setting.target.path is None or (
+        others and setting.draws != "shared"
+    ):  # a verifier weighs the distributions of one model
         return None
     memory = memory_bytes()
     for found in companions(setting.target.path):

@@ -12,10 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from paceline.config import LLMConfig
+from paceline.core.request import View
+from paceline.core.round import Budget, Spent
+from paceline.core.tree import Draft, Draws, TokenTree, Verified
 from paceline.estimate.acceptance import Record
 from paceline.model.base import Model
 from paceline.text.tokenizer import Tokenizer
-from paceline.types import Budget, Draft, Draws, Spent, TokenTree, Verified, View
 
 
 class Drafter(ABC):

@@ -7,8 +7,9 @@ from collections.abc import Sequence as Seq
 
 import numpy as np
 
+from paceline.core.request import View
+from paceline.core.tree import Draft, TokenTree
 from paceline.errors import UsageError
-from paceline.types import Draft, TokenTree, View
 
 MOST_NODES = 64  # of a tree; what the caches keep room for beyond each sequence's text
 LARGEST = 2**31 - 1  # id, where the vocabulary is not known
@@ -77,15 +78,20 @@ def _check_distributions(draft: Draft, vocab: int | None, drafter: str) -> None:
     if drawn is None or not isinstance(drawn, np.ndarray) or drawn.shape != (count,) or drawn.dtype != np.bool_:
         raise UsageError(f"{drafter} must say of each of its {count} nodes whether it was `drawn`, got `{drawn!r:.80}`")
     if not isinstance(draft.distributions, Mapping) or not all(0 <= node < count for node in draft.distributions):
-        raise UsageError(f"{drafter} must give the distributions by node, from 0 to {count - 1}, got `{draft.distributions!r:.80}`")
+        raise UsageError(
+            f"{drafter} must give the distributions by node, from 0 to {count - 1}, got `{draft.distributions!r:.80}`"
+        )
     missing = {draft.tree.parents[node] for node in np.flatnonzero(drawn[1:]) + 1} - draft.distributions.keys()
     if missing:
         raise UsageError(
             f"{drafter} must give the distribution that children were drawn from, got none for node `{min(missing)}`"
         )
     for node, distribution in draft.distributions.items():
-        is_distribution = isinstance(distribution, np.ndarray) and distribution.ndim == 1 and distribution.dtype == np.float64
+        is_distribution = (
+            isinstance(distribution, np.ndarray) and distribution.ndim == 1 and distribution.dtype == np.float64
+        )
         if not is_distribution or len(distribution) != (vocab or len(distribution)) or not (distribution >= 0).all():
             raise UsageError(
-                f"{drafter} must give the distribution of node {node} as float64 [{vocab or 'V'}], got `{distribution!r:.80}`"
+                f"{drafter} must give the distribution of node {node} as float64 [{vocab or 'V'}], "
+                f"got `{distribution!r:.80}`"
             )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.core.batch import Batch
+from paceline.core.tree import Draft, TokenTree
 from paceline.engine.sequence import Sequence
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
-from paceline.types import Batch, Draft, TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ def trunk(draft: Draft) -> Draft:
         return draft
     distributions = {place: draft.distributions[node] for place, node in enumerate(path) if node in draft.distributions}
     kept = None if draft.drawn is None else draft.drawn[path]
-    return Draft(TokenTree.chain(draft.tree.tokens[path]), draft.acceptance_prob[path], draft.source[path], distributions, kept)
+    return Draft(
+        TokenTree.chain(draft.tree.tokens[path]), draft.acceptance_prob[path], draft.source[path], distributions, kept
+    )
 
 
 def graft(pending: np.ndarray, tree: TokenTree) -> TokenTree:

@@ -21,8 +21,12 @@ from time import perf_counter
 
 import numpy as np
 
+from paceline.core.aliases import Json
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import TokenTree
 from paceline.draft.base import Drafter
-from paceline.engine.measured import path_of, read, write
+from paceline.engine.keyed_store import path_of, read, write
 from paceline.engine.quality import REPEATS as ENOUGH
 from paceline.engine.quality import SURE, Observed, Quality, judge, worth_replacing
 from paceline.estimate.cost import CostTable
@@ -30,7 +34,6 @@ from paceline.hardware import Neighbours, cpu_model, own_cores
 from paceline.model.base import Model, packed
 from paceline.model.flatten import SLACK, flatten
 from paceline.store import turn
-from paceline.types import Budget, Json, SamplingParams, TokenTree, View
 
 VERSION = 3  # 3: with its quality; 2: a draft's layers of four bits stay as they are
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paceline.engine.account import Tally
+from paceline.core.aliases import Json
+from paceline.core.request import FinishReason, Logprobs
+from paceline.engine.metrics import Tally
 from paceline.errors import PacelineError
-from paceline.types import FinishReason, Json, Logprobs
 
 
 @dataclass(frozen=True, slots=True)

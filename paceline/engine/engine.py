@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 from paceline.control.base import Controller
+from paceline.core.request import Event
 from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Request, Sequence
@@ -19,7 +20,6 @@ from paceline.model.flatten import SLACK
 from paceline.model.narrowed import NarrowedModel
 from paceline.sample.params import check_ids, check_known, validate
 from paceline.text.tokenizer import Tokenizer
-from paceline.types import Event
 from paceline.verify.base import Verifier
 
 

@@ -13,16 +13,16 @@ from paceline.control.fixed import FixedController
 from paceline.draft.adopted import Adopted
 from paceline.draft.auto import companion_among
 from paceline.draft.base import Drafter, Loaded, Setting, weighing
-from paceline.draft.mix import MixDrafter
-from paceline.draft.translate import drafter_for
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.vocab.pairing import drafter_for
 from paceline.engine.calibrate import Calibration, Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
+from paceline.formats.catalog import known_models, resolve
+from paceline.formats.files import ModelFile, open_model
 from paceline.kernels.native import choose_isa, native
 from paceline.lab.confidence import ConfidenceController
 from paceline.model import backend
-from paceline.model.files import ModelFile, open_model
-from paceline.model.sources import known_models, resolve
 from paceline.registry import complete
 from paceline.text.tokenizer import Tokenizer
 

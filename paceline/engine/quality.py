@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.types import Json
+from paceline.core.aliases import Json
 
 # Measured on two cores with SmolLM2-135M and a 1.5B: quiet / beside 1, 2 and 14 busy loops.
 SURE = (1, 2, 4, 8)  # rows of most rounds, timed more than once even on a slow machine

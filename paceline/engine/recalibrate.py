@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paceline.config import LLMConfig, parse_draft
+from paceline.core.aliases import Json
 from paceline.engine.calibrate import Calibration, Instruments, calibrated, known
+from paceline.engine.keyed_store import path_of
 from paceline.engine.loading import calibration_key, find_models, load_drafter, load_target
-from paceline.engine.measured import path_of
 from paceline.kernels.native import new_pool
-from paceline.types import Json
 
 
 def recalibrate(config: LLMConfig, *, progress: bool = False) -> Json:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 
+from paceline.core.round import Load
 from paceline.draft.check import MOST_NODES
 from paceline.engine.sequence import WAITING, Sequence
 from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import CHUNK, SLACK
-from paceline.types import Load
 
 ROWS = CHUNK  # tokens of all texts that one round reads; guesses come on top, at their own price
 READING = 4  # one row of so many is kept for prompts, however many sequences decode

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.engine.edits import edits_of
+from paceline.core.aliases import Ints
+from paceline.core.request import FinishReason, SamplingParams, View
+from paceline.engine.logit_edits import edits_of
 from paceline.text.stream import IncrementalDecoder, StopMatcher
 from paceline.text.tokenizer import Tokenizer
-from paceline.types import FinishReason, Ints, SamplingParams, View
 
 WAITING = -1  # the cache handle of a sequence that holds nothing yet
 

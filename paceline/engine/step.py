@@ -13,17 +13,21 @@ from time import perf_counter
 import numpy as np
 
 from paceline.control.base import Controller
+from paceline.core.aliases import Floats
+from paceline.core.batch import Forward, Logits
+from paceline.core.request import Event, Logprobs
+from paceline.core.round import Budget
+from paceline.core.tree import Verdict, Verified
 from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
-from paceline.engine.account import round_of, sources_of
 from paceline.engine.batch import Part, pack, trunk
+from paceline.engine.metrics import round_of, sources_of
 from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Sequence
 from paceline.errors import PacelineError, reply_error
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.sample.logprobs import logprobs_of
-from paceline.types import Budget, Event, Floats, Forward, Logits, Logprobs, Verdict, Verified
 from paceline.verify.base import Verifier
 
 

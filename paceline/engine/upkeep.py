@@ -12,13 +12,13 @@ import numpy as np
 
 from paceline.control.base import Controller
 from paceline.control.optimal import OptimalController
+from paceline.core.tree import TokenTree
 from paceline.draft.base import Drafter
 from paceline.engine.calibrate import Calibration, calibrated
 from paceline.engine.quality import worth_replacing
 from paceline.hardware import Neighbours
 from paceline.model.base import Model
 from paceline.model.flatten import flatten
-from paceline.types import TokenTree
 
 
 class Rehearsal:

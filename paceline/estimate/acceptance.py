@@ -13,9 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.types import Probabilities
+from paceline.core.aliases import Probabilities
 
 TILTED = 2.0  # prior of a text: guesses right, and as many wrong
+CERTAIN = 0.02  # a rate that moves others stays this far from 0 and 1
 TILT_DECAY = 0.97  # of a guess's weight in its text with each later guess
 
 
@@ -118,5 +119,16 @@ class Tilt:
         """Return float64 [n]: rates of kinds as they are in this text, between 0 and 1."""
         odds = (self._right + TILTED) / (self._tested - self._right + TILTED)
         usual = (self._expected + TILTED) / (self._tested - self._expected + TILTED)
-        right = rates * (odds / usual)
-        return np.asarray(right / (right + 1 - rates))
+        return scaled(rates, odds / usual)
+
+
+def scaled(rates: Probabilities, ratio: float | Probabilities) -> Probabilities:
+    """Return rates, their odds multiplied by `ratio`: how one text or kind moves what is known of others."""
+    right = rates * ratio
+    return np.asarray(right / (right + 1 - rates))
+
+
+def odds(rate: float) -> float:
+    """Return rate / (1 - rate), the rate kept CERTAIN away from 0 and 1."""
+    rate = min(max(rate, CERTAIN), 1 - CERTAIN)
+    return rate / (1 - rate)

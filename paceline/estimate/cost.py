@@ -17,8 +17,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from paceline.core.aliases import Json, Probabilities
 from paceline.estimate.numbers import lower_median
-from paceline.types import Json, Probabilities
 
 # Points of the table, in rows, measured or not.
 GRID = tuple[int, ...]((*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256))

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.estimate.acceptance import Acceptance, bounded
+from paceline.core.aliases import Probabilities
+from paceline.core.round import Spent
+from paceline.estimate.acceptance import Acceptance, bounded, odds, scaled
 from paceline.estimate.numbers import lower_median
-from paceline.types import Probabilities, Spent
 
 PRIOR, WEIGHT = 0.7, 2.0  # prior rate, and the guesses it is worth; a sequence's prior is its source's rate
 DECAY, OWN_DECAY = 0.98, 0.97  # of a guess's weight with each later one, in the source and in the sequence
@@ -21,7 +22,6 @@ QUIET = 24  # rounds asked in without a guess, after which a source is asked rar
 WINDOW = 9  # rounds that a step's seconds are the median of; what was calibrated counts as one of them
 EXPECTED = 0.4  # tokens that a costly source gains per token of a reply, before it has run
 GAINED = 32  # rounds in the mean of its gain
-CERTAIN = 0.01  # a rate that is moved stays this far from 0 and 1
 
 
 class Source:
@@ -76,12 +76,9 @@ class Source:
         rates = self._at.rates(prior=[self.rate] * self._depth)
         if len(sequences) == 1:
             return np.cumprod(rates, dtype=np.float64)[None]
-        rates, usual = np.clip(rates, CERTAIN, 1 - CERTAIN), min(max(self.rate, CERTAIN), 1 - CERTAIN)
-        own = [(right + WEIGHT * usual) / (tested + WEIGHT) for right, tested in map(self._counts, sequences)]
-        each = np.clip(np.array(own), CERTAIN, 1 - CERTAIN)
-        moved = np.log(each / (1 - each)) - math.log(usual / (1 - usual))
-        odds = np.log(rates / (1 - rates)) + moved[:, None]
-        return np.cumprod(1 / (1 + np.exp(-odds)), axis=1, dtype=np.float64)
+        own = [(right + WEIGHT * self.rate) / (tested + WEIGHT) for right, tested in map(self._counts, sequences)]
+        ratios = np.array([odds(rate) / odds(self.rate) for rate in own])
+        return np.cumprod(scaled(rates, ratios[:, None]), axis=1, dtype=np.float64)
 
     def observe(self, sequence: int, tested: Sequence[int], kept: Sequence[int], *, censored: bool) -> None:
         """Count a round's guesses by depth; of a censored round, only the accepted ones."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.types import Probabilities
+from paceline.core.aliases import Probabilities
 
 LOOKED_AT = 1024  # the likeliest guesses of a round, at most
 

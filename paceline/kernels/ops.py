@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.types import Floats
+from paceline.core.aliases import Floats
 
 PAGE = 32  # tokens per page of keys and values; kPage in native/kernels.h
 Rows = Any  # a handle to f32 [rows, width]; rows follow the batch

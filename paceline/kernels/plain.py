@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.aliases import Floats, Ints
+from paceline.core.batch import Batch
 from paceline.kernels.ops import PAGE, HeadShape, Linear, Rows
-from paceline.types import Batch, Floats, Ints
 
 Array = npt.NDArray[Any]
 GROUP, STRETCH, OUTLIERS = 32, 1024, 4

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from paceline.core.aliases import Floats, Ints
+from paceline.core.batch import Batch
 from paceline.kernels.native import native
 from paceline.kernels.ops import HeadShape, Linear, Rows
-from paceline.types import Batch, Floats, Ints
 
 
 class Tape:

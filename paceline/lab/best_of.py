@@ -1,6 +1,7 @@
 """Candidates for the target to choose among: continuations drawn by a draft model, each with noise of its own.
 
-Works only with `BestOfVerifier`, which keeps the likeliest one whole: the reply no longer follows the target's distribution.
+Works only with `BestOfVerifier`, which keeps the likeliest one whole: the reply no longer follows the target's
+distribution.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
+from paceline.core.request import View
+from paceline.core.round import Budget, Spent
+from paceline.core.tree import Draft, Verified
 from paceline.draft.base import Drafter, Setting, empty_draft, unread_by
-from paceline.draft.grow import merge
-from paceline.draft.translate import drafter_for
-from paceline.types import Budget, Draft, Spent, Verified, View
+from paceline.draft.tree_ops import merge
+from paceline.draft.vocab.pairing import drafter_for
 
 CANDIDATES = 3
 _APART = 0x9E3779B97F4A7C15  # between the seeds of candidates

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.sample.draw import draw
+from paceline.core.aliases import Floats
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, Verdict
+from paceline.sample.coupled import draw
 from paceline.sample.distribution import check_logits
-from paceline.types import Draft, Draws, Floats, Verdict, View
 
 
 class BestOfVerifier:

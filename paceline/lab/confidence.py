@@ -1,9 +1,9 @@
 """Stop drafting where the drafter is unsure: a floor under its own confidence, steered to a share of guesses kept.
 
 A draft model stops by its own confidence: the probability of its guess (at temperature 0, its top probability), or the
-entropy of its distribution. Look-ups have none: for them, and for a mix as a whole, the floor applies to the calibrated value of
-a node, as a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor is that of Hugging
-Face's assisted generation. Knows nothing of time.
+entropy of its distribution. Look-ups have none: for them, and for a mix as a whole, the floor applies to the
+calibrated value of a node, as a price that is the same for all. Steering as in AdaEDL (2410.18351); the first floor
+is that of Hugging Face's assisted generation. Knows nothing of time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.types import Budget, Floor, Load, Round, View
+from paceline.core.request import View
+from paceline.core.round import Budget, Floor, Load, Round
 
 FLOOR = 0.4  # of the first round
 TARGET = 0.8  # share of guesses to be kept

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.types import Budget, Load, Round, View
+from paceline.core.request import View
+from paceline.core.round import Budget, Load, Round
 
 FIRST = 4  # guesses of a sequence's first round
 KEEP = 0.9  # of the average with each round

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from paceline.core.request import View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree, Verified
 from paceline.draft.base import Drafter, Setting, empty_draft
-from paceline.draft.grow import prune
-from paceline.draft.judge import judged
+from paceline.draft.tree_ops import prune, tested_nodes
 from paceline.estimate.acceptance import Acceptance
-from paceline.types import Budget, Draft, TokenTree, Verified, View
 
 SIZE = 3  # tokens of an n-gram
 LEVELS = SIZE - 1  # of the window
@@ -75,7 +76,7 @@ class LookaheadDrafter(Drafter):
         window = self._windows.get(view.id)
         if window is None or window.tree is None:
             return
-        for node, is_right in judged(window.tree, verified.tokens.tolist()):
+        for node, is_right in tested_nodes(window.tree, verified.tokens.tolist()):
             if window.kinds[node] >= 0:
                 self._acceptance.observe(window.kinds[node], kept=is_right)
         at = _places(window.tree, verified.tree)

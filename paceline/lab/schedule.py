@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.types import Budget, Load, Round, View
+from paceline.core.request import View
+from paceline.core.round import Budget, Load, Round
 
 STEPS = ((0, 8), (64, 4), (256, 2))  # from so many tokens of reply on, so many guesses
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.formats.files import ModelFile
 from paceline.model.base import Model
-from paceline.model.files import ModelFile
 from paceline.model.native import NativeModel
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from paceline.core.aliases import Ints
+from paceline.core.batch import Batch, Forward
+from paceline.formats.spec import ModelSpec
 from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights
-from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Forward, Ints
 
 
 @dataclass(frozen=True, slots=True)

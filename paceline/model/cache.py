@@ -18,9 +18,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.aliases import Ints
 from paceline.errors import ContextOverflow
 from paceline.kernels.ops import PAGE
-from paceline.types import Ints
 
 
 class Store(Protocol):

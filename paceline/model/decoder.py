@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.aliases import Floats
+from paceline.formats.rope import inverse_frequencies
+from paceline.formats.spec import ModelSpec
 from paceline.kernels.ops import HeadShape, Linear, Ops, Rows
-from paceline.model.rope import inverse_frequencies
-from paceline.model.spec import ModelSpec
-from paceline.types import Floats
 
 
 @dataclass(frozen=True, slots=True)

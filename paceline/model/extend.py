@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.core.aliases import Floats, Ints
+from paceline.core.tree import TokenTree
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import CHUNK, flatten
-from paceline.types import Floats, Ints, TokenTree
 
 
 def extend(

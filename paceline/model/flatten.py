@@ -8,8 +8,10 @@ from itertools import accumulate, chain
 
 import numpy as np
 
+from paceline.core.aliases import Ints
+from paceline.core.batch import Batch
+from paceline.core.tree import TokenTree
 from paceline.model.cache import PagedCache
-from paceline.types import Batch, Ints, TokenTree
 
 CHUNK = 256  # prompt tokens per forward: enough to read each weight once for many, small enough to stay in cache
 SLACK = 128  # tokens of cache room a sequence needs beyond its text, for the tree in flight and a page begun for it

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.core.batch import Batch, Forward
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
-from paceline.types import Batch, Forward
 
 
 class NarrowedModel:

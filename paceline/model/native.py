@@ -11,7 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from paceline.config import QUANTS
+from paceline.core.aliases import Floats, Ints
+from paceline.core.batch import Batch, Forward, Logits
 from paceline.errors import UnsupportedModel
+from paceline.formats.files import ModelFile
+from paceline.formats.spec import ModelSpec
 from paceline.kernels.dequantize import dequantize
 from paceline.kernels.native import choose_isa, native
 from paceline.kernels.ops import PAGE, Linear
@@ -20,9 +24,6 @@ from paceline.kernels.tensor import Tensor
 from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
 from paceline.model.decoder import DecoderWeights, LayerWeights, decode
-from paceline.model.files import ModelFile
-from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Floats, Forward, Ints, Logits
 
 HEAD_STEP, HEAD_MOST = 32, 512  # as in native/program.cpp
 

@@ -1,6 +1,6 @@
 // Drafting whole chains in one call: forward, draw, feed back, until a sequence's next guess no longer pays.
 //
-// Replays a recorded forward pass; knows tokens, slots and prices, never what became of a guess. draft/chain.py holds
+// Replays a recorded forward pass; knows tokens, slots and prices, never what became of a guess. draft/model/chain.py holds
 // the same loop step by step, which this one equals to the bit.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -35,7 +35,7 @@ using Wish = std::tuple<double, int, double, double, uint64_t, int64_t, int, std
 // What it got: guesses, how likely each was, the runners-up of each, and how many steps were taken.
 using Got = std::tuple<std::vector<int>, std::vector<double>, std::vector<std::vector<int>>, int>;
 
-// Measured acceptance, and what follows from it: draft/chain.py's `Rates` says what each table is.
+// Measured acceptance, and what follows from it: draft/model/chain.py's `Rates` says what each table is.
 struct Rules {
   Reals edges;
   Rates kept, ahead, beside;

@@ -2,7 +2,7 @@
 //
 // A candidate after a context is as good as candidates of its kind have proved, its kind being how long the context is
 // and what share of its occurrences went on like that (SuffixDecoding 2411.04975; SAM-Decoding 2411.10666). Plain twin:
-// draft/suffix_plain.py.
+// draft/lookup/suffix_plain.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

@@ -56,8 +56,8 @@ def check_pair(target: Shape, draft: Shape) -> dict[str, Any]:
 
 
 def _shape_in(path: Path) -> tuple[Shape, float]:
-    from paceline.model.files import open_model
-    from paceline.model.names import shapes_of
+    from paceline.formats.files import open_model
+    from paceline.formats.tensor_names import shapes_of
 
     file = open_model(path)
     try:

@@ -1,8 +1,8 @@
 """From logits to the distribution a token is drawn from.
 
 In this order: penalties, bias, bans and processors (adjust.py), then temperature, top-k, top-p, typical-p, min-p.
-Pure and plain: the reading copy of what the native draw does. Used for the target's distribution always, and by drafters for
-theirs, so that every setting means the same on both sides.
+Pure and plain: the reading copy of what the native draw does. Used for the target's distribution always, and by
+drafters for theirs, so that every setting means the same on both sides.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.aliases import Floats, Ints
+from paceline.core.request import View
 from paceline.errors import NumericalError
-from paceline.sample.adjust import adjust
 from paceline.sample.order import best_first
+from paceline.sample.penalties import adjust
 from paceline.sample.weights import depths, share, weigh
-from paceline.types import Floats, Ints, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Distribution:
 
 
 def distribution(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> Distribution:
-    """Return the distribution of the token that follows a sequence and the drafted `path` behind it, from logits float32 [V].
+    """Return the distribution of the token that follows a sequence and the drafted `path` behind it, from logits
+    float32 [V].
 
     Its ids come best first, ties by lower id.
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.types import Floats, Logprobs
+from paceline.core.aliases import Floats
+from paceline.core.request import Logprobs
 
 
 def logprobs_of(logits: Floats, nodes: Sequence[int], tokens: Sequence[int], count: int) -> tuple[Logprobs, ...]:

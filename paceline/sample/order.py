@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from paceline.types import Floats
+from paceline.core.aliases import Floats
 
 
 def best_first(logits: Floats) -> npt.NDArray[np.int32]:

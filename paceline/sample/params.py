@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
-from paceline.types import SamplingParams
 
 MOST_LOGPROBS = 20
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from paceline.types import Floats
+from paceline.core.aliases import Floats
 
 Whole = npt.NDArray[np.int64]
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
+from paceline.core.request import SamplingParams
+from paceline.core.tree import TokenTree
 from paceline.draft.base import Loaded
 from paceline.engine.calibrate import Instruments
 from paceline.engine.completion import Completion, Setup
@@ -24,10 +26,10 @@ from paceline.engine.loading import (
     load_drafter,
     load_target,
 )
-from paceline.engine.memory import Memory
+from paceline.engine.request_output import RequestOutput
 from paceline.engine.sequence import Request
-from paceline.engine.transcript import Transcript
 from paceline.engine.upkeep import Upkeep
+from paceline.engine.warm_start import WarmStart
 from paceline.errors import UsageError
 from paceline.kernels.native import new_pool
 from paceline.model.extend import read_on
@@ -35,7 +37,6 @@ from paceline.model.flatten import flatten
 from paceline.service.reply import Events, Reply
 from paceline.service.service import Service, Ticket
 from paceline.text.chat import ChatTemplate, encode_chat
-from paceline.types import SamplingParams, TokenTree
 
 Message = Mapping[str, Any]
 DEFAULTS = LLMConfig()
@@ -96,7 +97,7 @@ class LLM:
         self._service = Service(
             self.engine,
             upkeep=Upkeep(self.target.model, drafter, self.calibration_key, measured),
-            memory=Memory.of(self.calibration_key, drafter, controller),
+            memory=WarmStart.of(self.calibration_key, drafter, controller),
         )
         weakref.finalize(self, self._service.close).atexit = False  # the service closes itself at exit
         self.setup = Setup(
@@ -174,7 +175,7 @@ class LLM:
         ids = self.encode(prompt, chat=chat, special=special)
         request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
         self.engine.check(request)
-        record = Transcript(request)
+        record = RequestOutput(request)
 
         def ended() -> None:
             self._latest = [*ids, *record.tokens]
@@ -294,7 +295,7 @@ class LLM:
         if len(each) != len(prompts):
             raise UsageError(f"params must be one for all prompts or one for each of {len(prompts)}, got `{len(each)}`")
         records = [
-            Transcript(Request(next(self._ids), ids, _checked(one), expected))
+            RequestOutput(Request(next(self._ids), ids, _checked(one), expected))
             for ids, one in zip(prompts, each, strict=True)
         ]
         for record in records:
@@ -313,7 +314,7 @@ class LLM:
                     self._service.cancel(ticket, wait=wait)
         return [self._completion(record) for record in records]
 
-    def _completion(self, record: Transcript) -> Completion:
+    def _completion(self, record: RequestOutput) -> Completion:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
 

@@ -6,10 +6,10 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from paceline.core.request import Event
 from paceline.engine.completion import Completion
-from paceline.engine.transcript import Transcript
+from paceline.engine.request_output import RequestOutput
 from paceline.service.service import Service, Ticket
-from paceline.types import Event
 
 
 class Events:
@@ -19,7 +19,7 @@ class Events:
         ended: called once, with the last event or when it is closed.
     """
 
-    def __init__(self, service: Service, transcript: Transcript, ended: Callable[[], None]) -> None:
+    def __init__(self, service: Service, transcript: RequestOutput, ended: Callable[[], None]) -> None:
         self._service, self._transcript, self._ended = service, transcript, ended
         self._ticket = Ticket(transcript.request)
         self._told = deque[tuple[Event, float]]()

@@ -22,12 +22,12 @@ from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, Literal, TypeVar
 
+from paceline.core.request import Event
 from paceline.engine.engine import Engine
-from paceline.engine.memory import Memory
 from paceline.engine.sequence import Request
 from paceline.engine.upkeep import Upkeep
+from paceline.engine.warm_start import WarmStart
 from paceline.errors import PacelineError, UsageError, reply_error
-from paceline.types import Event
 
 LOOK = 1.0  # seconds after which a waiting caller checks that the thread is still alive
 PATIENCE = 10.0  # seconds that closing waits for the round under way
@@ -74,7 +74,7 @@ class Service:
         memory: keeps the records of drafters and controller.
     """
 
-    def __init__(self, engine: Engine, *, upkeep: Upkeep | None = None, memory: Memory | None = None) -> None:
+    def __init__(self, engine: Engine, *, upkeep: Upkeep | None = None, memory: WarmStart | None = None) -> None:
         self.engine, self._upkeep, self._memory = engine, upkeep, memory
         self._state: State = "open"
         _services.add(self)

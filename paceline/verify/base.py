@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from paceline.types import Draft, Draws, Floats, Ints, Verdict, View
+from paceline.core.aliases import Floats, Ints
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, Verdict
 
 
 class Verifier(Protocol):

@@ -1,10 +1,10 @@
 """Accept a whole block of guesses at once, so that a lucky later guess makes up for an unlucky earlier one.
 
 A node's share is how much of its drawn path the target still owes: it is multiplied by p/q on the way down, at most to
-1. On the way back from a refused subtree, what the child used up is taken from the node's distribution, as `rejection` does,
-and from its share. A node is kept with what is then left of its share. On a chain this is block verification (Sun et
-al. 2403.10444), which accepts at least what `rejection` does; on a tree, traversal verification (2505.12398).
-Children that are functions of the text count as drawn from a distribution that holds no other.
+1. On the way back from a refused subtree, what the child used up is taken from the node's distribution, as
+`rejection` does, and from its share. A node is kept with what is then left of its share. On a chain this is block
+verification (Sun et al. 2403.10444), which accepts at least what `rejection` does; on a tree, traversal verification
+(2505.12398). Children that are functions of the text count as drawn from a distribution that holds no other.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.core.aliases import Floats, Probabilities
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, Verdict
 from paceline.errors import NumericalError
-from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.draw import distribution_fast
-from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.sample.coupled import distribution_fast
+from paceline.sample.rng import KeyedRng, Rng
 from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, drawn_children, sure_children
@@ -33,7 +35,7 @@ class BlockVerifier:
     lossless, reproducible = True, False
     draws: Draws = "chain"
 
-    def __init__(self, chance: Chance = KeyedDice) -> None:
+    def __init__(self, chance: Chance = KeyedRng) -> None:
         self._chance = chance
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
@@ -50,7 +52,7 @@ class _Visit:
     draft: Draft
     logits: Floats
     view: View
-    dice: Dice
+    dice: Rng
 
     def decide(self, node: int, path: tuple[int, ...], share: float) -> Verdict | None:
         """Return what is kept of the subtree below `node`, or `None` if not even that."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paceline.core.aliases import Floats
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, TokenTree, Verdict
 from paceline.errors import NumericalError
-from paceline.sample.draw import draw
-from paceline.types import Draft, Draws, Floats, TokenTree, Verdict, View
+from paceline.sample.coupled import draw
 from paceline.verify.base import before_failure
 
 

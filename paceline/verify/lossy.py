@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
+from paceline.core.aliases import Floats, Probabilities
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, Verdict
 from paceline.errors import UsageError
-from paceline.sample.dice import KeyedDice
-from paceline.sample.draw import draw, distribution_fast
-from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.sample.coupled import distribution_fast, draw
+from paceline.sample.rng import KeyedRng
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import Chance, RejectionVerifier
 
@@ -25,7 +27,7 @@ class LenientVerifier(RejectionVerifier):
         chance: makes the dice of a round.
     """
 
-    def __init__(self, lenience: float, chance: Chance = KeyedDice) -> None:
+    def __init__(self, lenience: float, chance: Chance = KeyedRng) -> None:
         assert 0 < lenience <= 1, lenience
         super().__init__(chance)
         self.lenience, self.lossless = lenience, lenience == 1
@@ -85,7 +87,9 @@ def deepest(draft: Draft, logits: Floats, view: View, path: list[int]) -> list[i
 
 
 def threshold(p: Probabilities) -> float:
-    """Return how likely a token must at least be to count as typical: the less, the more uncertain the distribution [V] is."""
+    """Return how likely a token must at least be to count as typical: the less, the more uncertain the distribution
+    [V] is.
+    """
     logs = np.maximum(p, np.finfo(float).tiny)
     np.log(logs, out=logs)
     entropy = -float(p @ logs)

@@ -1,9 +1,10 @@
 """Accept guesses in proportion to how much likelier the target finds them than their drafter did, walking down a tree.
 
-At each node the target's distribution p is offered to its children. One drawn from q is accepted with probability p/q, at most
-1; when it is refused, the rest norm((p - q)+) goes to the next, whose q leaves the refused one out. What is left in the
-end is the distribution of the round's own token; if that is a child that was not left to chance, the walk goes on there. This is
-exact for any mixture of drawn and sure children: a sure child's subtree does not depend on how the walk came to it.
+At each node the target's distribution p is offered to its children. One drawn from q is accepted with probability
+p/q, at most 1; when it is refused, the rest norm((p - q)+) goes to the next, whose q leaves the refused one out.
+What is left in the end is the distribution of the round's own token; if that is a child that was not left to chance,
+the walk goes on there. This is exact for any mixture of drawn and sure children: a sure child's subtree does not
+depend on how the walk came to it.
 
 Chains: Leviathan et al. 2211.17192, Chen et al. 2302.01318. Siblings without replacement: Sequoia 2402.12374, RSD
 2402.14160. The likeliest and one drawn from the rest: Hu et al. 2502.18779.
@@ -15,14 +16,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from paceline.core.aliases import Floats, Probabilities
+from paceline.core.request import View
+from paceline.core.tree import Draft, Draws, Verdict
 from paceline.errors import NumericalError
-from paceline.sample.dice import Dice, KeyedDice
-from paceline.sample.draw import distribution_fast
-from paceline.types import Draft, Draws, Floats, Probabilities, Verdict, View
+from paceline.sample.coupled import distribution_fast
+from paceline.sample.rng import KeyedRng, Rng
 from paceline.verify.base import before_failure
 from paceline.verify.coupled import CoupledVerifier
 
-Chance = Callable[[View], Dice]
+Chance = Callable[[View], Rng]
 
 
 class RejectionVerifier:
@@ -36,7 +39,7 @@ class RejectionVerifier:
     draws: Draws = "chain"
     lenience = 1.0
 
-    def __init__(self, chance: Chance = KeyedDice) -> None:
+    def __init__(self, chance: Chance = KeyedRng) -> None:
         self._chance = chance
 
     def verify(self, draft: Draft, logits: Floats, view: View) -> Verdict:
@@ -57,7 +60,7 @@ class RejectionVerifier:
             kept.append(child)
             node = child
 
-    def _next(self, draft: Draft, node: int, p: Probabilities, dice: Dice, depth: int) -> tuple[int | None, int]:
+    def _next(self, draft: Draft, node: int, p: Probabilities, dice: Rng, depth: int) -> tuple[int | None, int]:
         """Return the child to go on with, or `None`, and the token that comes."""
         for child, q in drawn_children(draft, node):
             token = int(draft.tree.tokens[child])
@@ -92,7 +95,9 @@ def drawn_children(draft: Draft, node: int) -> Iterator[tuple[int, Probabilities
             continue
         token = int(draft.tree.tokens[child])
         if q is None:
-            assert node in draft.distributions, f"node {child} was drawn, but the draft has no distribution for its parent {node}"
+            assert node in draft.distributions, (
+                f"node {child} was drawn, but the draft has no distribution for its parent {node}"
+            )
             q = draft.distributions[node]
             assert abs(q.sum() - 1) < 1e-6, f"the draft distribution of node {node} must sum to 1, got {q.sum()}"
         else:
@@ -123,7 +128,9 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
 
 
 def favour(p: Probabilities, tokens: list[int], lenience: float) -> Probabilities:
-    """Return the distribution of what comes when sure guesses are accepted, one after the other, with up to p / lenience."""
+    """Return the distribution of what comes when sure guesses are accepted, one after the other, with up to p /
+    lenience.
+    """
     if lenience == 1:
         return p
     out, left = np.zeros_like(p), 1.0

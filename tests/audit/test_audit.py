@@ -1,4 +1,6 @@
-"""The audit passes what is right and catches a fault in a verifier, a draft distribution, the cache and the penalties."""
+"""The audit passes what is right and catches a fault in a verifier, a draft distribution, the cache and the
+penalties.
+"""
 
 import json
 from dataclasses import replace
@@ -11,22 +13,23 @@ import paceline
 import paceline.service.llm as engine
 import paceline.verify.coupled as coupled
 from paceline.audit.audit import Audit, audit, reply
-from paceline.audit.forced import first_difference
 from paceline.audit.distribution_check import check
+from paceline.audit.forced import first_difference
 from paceline.audit.prompts import OURS, read
 from paceline.cli.audit import show_audit
 from paceline.cli.main import run
 from paceline.control.fixed import FixedController
+from paceline.core.request import SamplingParams, View
+from paceline.core.tree import Draft, TokenTree, Verdict
 from paceline.draft.base import empty_draft
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.model.cache import PagedCache
 from paceline.service.llm import LLM
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Draft, SamplingParams, TokenTree, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import RejectionVerifier
 from tests.talker import write_talker
@@ -161,7 +164,15 @@ class Lying(ModelDrafter):
 
     def propose(self, views, budgets):
         drafts = honest(self, views, budgets)
-        return [replace(d, distributions={n: np.full(len(distribution), 1 / len(distribution)) for n, distribution in d.distributions.items()}) for d in drafts]
+        return [
+            replace(
+                d,
+                distributions={
+                    n: np.full(len(distribution), 1 / len(distribution)) for n, distribution in d.distributions.items()
+                },
+            )
+            for d in drafts
+        ]
 
 
 @pytest.mark.parametrize(("kind", "passes"), [(ModelDrafter, True), (Lying, False)])

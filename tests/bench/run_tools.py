@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace as Space
 
 from paceline.bench.ways import Played, Way
-from paceline.engine.account import Tally
+from paceline.core.round import Round
 from paceline.engine.completion import Completion, Setup, Timing
-from paceline.types import Round
+from paceline.engine.metrics import Tally
 
 SETTINGS = {
     "model": "tiny",

@@ -13,8 +13,8 @@ from paceline.bench.show import notes
 from paceline.bench.summary import summarise
 from paceline.bench.ways import Played, Way, draft_model, ways_of
 from paceline.bench.workloads import Ask
+from paceline.core.round import Spent
 from paceline.errors import UsageError
-from paceline.types import Spent
 
 A, B = Way("ngram"), Way("small", draft_tokens=2)
 ASKS = [(Ask("code", i, "Why?", 8), 0.0) for i in range(3)]

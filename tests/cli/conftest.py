@@ -36,7 +36,7 @@ def cli(capfd):
 @pytest.fixture(scope="session")
 def model():
     """The default model, which `make test` fetches."""
-    from paceline.model.sources import known_models
+    from paceline.formats.catalog import known_models
 
     if next(record for record in known_models() if record.name == MODEL).path is None:
         pytest.fail(f"this test needs the default model: paceline pull {MODEL}", pytrace=False)

@@ -8,7 +8,7 @@ from conftest import is_an_error
 from paceline.bench import run as home
 from paceline.bench.records import read
 from paceline.choices import register_verifier
-from paceline.types import Verdict
+from paceline.core.tree import Verdict
 from paceline.verify.coupled import CoupledVerifier
 
 SHORT = ("--workload", "chat", "--prompts", 1, "--max-tokens", 4, "--temperature", 0, "--draft", "ngram")

@@ -120,8 +120,8 @@ def test_a_full_context_is_said_and_the_chat_goes_on(chat):
 
 
 def test_the_second_turn_finds_the_first_in_the_cache(talker):
+    from paceline.core.request import SamplingParams
     from paceline.service.llm import LLM
-    from paceline.types import SamplingParams
 
     llm = LLM(talker, draft="off")
     talk = Conversation(llm, SamplingParams(max_tokens=4), None)

@@ -10,8 +10,8 @@ import pytest
 
 from paceline.cli import options
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
-from paceline.types import SamplingParams
 
 LOADING = {
     "model": "m",
@@ -83,7 +83,9 @@ def test_every_setting_has_an_option_except_pythons_and_servers():
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
-@pytest.mark.parametrize("line", ["audit --distribution-seconds", "doctor --seconds", "plan --bits", "plan --draft-bits"])
+@pytest.mark.parametrize(
+    "line", ["audit --distribution-seconds", "doctor --seconds", "plan --bits", "plan --draft-bits"]
+)
 def test_numbers_of_no_use_are_refused(cli, line, value):
     result = cli(*line.split(), value)
     assert result.code == 2

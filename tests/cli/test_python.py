@@ -5,8 +5,8 @@ import pytest
 
 import paceline
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
-from paceline.types import SamplingParams
 
 
 @pytest.fixture(scope="module")

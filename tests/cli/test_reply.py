@@ -4,8 +4,8 @@ import pytest
 
 from paceline.cli.reply import estimate_plain, summary
 from paceline.cli.terminal import fold
-from paceline.engine.account import Tally
 from paceline.engine.completion import Completion, Setup, Timing
+from paceline.engine.metrics import Tally
 
 
 def completion(text, tokens, reason):

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paceline.draft.grow import worth
-from paceline.types import LAG, Load, Round, SamplingParams, Spent, View
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import LAG, Load, Round, Spent
+from paceline.draft.tree_ops import best_prefix
 
 PLAIN = 0.02  # seconds of a forward of one row
 
@@ -138,7 +139,7 @@ class Simulated:
                 if cost is not None and budget.plain:  # as a mix does
                     earned = (1 + np.append(0.0, np.cumsum(survival)))[: len(cost)]
                     cost = cost * min(1.0, (earned / (budget.plain + cost[: len(earned)])).max())
-                count, _ = worth(survival, cost)
+                count, _ = best_prefix(survival, cost)
             if count:
                 self.ran[source.name] += 1
                 return count, {source.name: count}

@@ -8,11 +8,12 @@ from simulated import Simulated, Source, flat, linear
 
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Floor, Load, Round
 from paceline.estimate.cost import CostTable
 from paceline.lab.confidence import HIGHEST, LEAST, ConfidenceController
 from paceline.lab.ema import EmaController
 from paceline.lab.schedule import ScheduleController
-from paceline.types import Floor, Load, Round, SamplingParams, View
 
 
 def view(id=0, position=0):

@@ -9,9 +9,10 @@ from simulated import PLAIN, Simulated, Source, best_fixed, flat, linear
 
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Load, Round
 from paceline.estimate.cost import CostTable
 from paceline.estimate.throughput import Clock, admit, best_rate
-from paceline.types import Load, Round, SamplingParams, View
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 GOOD, POOR = 0.9, 0.1

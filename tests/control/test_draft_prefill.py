@@ -9,8 +9,9 @@ from simulated import PLAIN, Simulated, Source, flat, linear, play_plain
 from paceline.control.draft_prefill import BEFORE, COPIED, USUAL, DraftPrefill
 from paceline.control.guard import PROOF
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Load, Spent
 from paceline.estimate.cost import CostTable
-from paceline.types import Load, SamplingParams, Spent, View
 
 
 def view_of(prompt, said=0, *, most=256, name=1):

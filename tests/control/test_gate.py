@@ -9,8 +9,9 @@ from simulated import PLAIN, Simulated, Source, flat, linear
 from paceline.control.base import OFF
 from paceline.control.gate import HOPE, MOST, SHARE, TRY, WORST, Gate
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Load
 from paceline.estimate.cost import CostTable
-from paceline.types import Load, SamplingParams, View
 
 
 def controller_of(*sources):

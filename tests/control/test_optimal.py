@@ -10,9 +10,10 @@ from sweep import sweep
 from paceline.control.base import OFF
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import LOOKS, OptimalController
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Load, Round, Spent
 from paceline.estimate.cost import CostTable
 from paceline.estimate.throughput import Clock, best_rate, gains
-from paceline.types import Load, Round, SamplingParams, Spent, View
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 import numpy as np
 from views import draw_at
 
+from paceline.core.tree import TokenTree, Verdict
 from paceline.testing import EveryOutcome
-from paceline.types import TokenTree, Verdict
 from paceline.verify.coupled import CoupledVerifier, walk
 
 ALPHA = 1e-6  # false-alarm odds of one chi-square test; seeds are fixed, so a test that passed once does not flake
@@ -235,7 +235,9 @@ def critical(freedom):
 
 
 def chi_square(counts, distribution):
-    """Return (statistic, degrees of freedom) of counts [n] against a distribution [n]; cells that expect < 5 are pooled."""
+    """Return (statistic, degrees of freedom) of counts [n] against a distribution [n]; cells that expect < 5 are
+    pooled.
+    """
     counts, expected = np.asarray(counts, float), np.asarray(distribution, float) * np.sum(counts)
     assert counts[expected == 0].sum() == 0, f"impossible outcomes were drawn: {counts[expected == 0]}"
     few = expected < 5

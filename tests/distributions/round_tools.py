@@ -1,20 +1,24 @@
-"""Rounds of the real verifiers played with every outcome of chance, drafts included, and the distributions they add up to."""
+"""Rounds of the real verifiers played with every outcome of chance, drafts included, and the distributions they add
+up to.
+"""
 
 from collections import defaultdict
 
 import numpy as np
 from distribution_tools import distance
 
+from paceline.core.request import SamplingParams, View
+from paceline.core.tree import Draft, TokenTree
 from paceline.sample.distribution import distribution
 from paceline.testing import EveryOutcome
-from paceline.types import Draft, SamplingParams, TokenTree, View
 
 
 class World:
-    """Two models over one small vocabulary: logits float32 [V] of the target and distributions float64 [V] of the drafter.
+    """Two models over one small vocabulary: logits float32 [V] of the target and distributions float64 [V] of the
+    drafter.
 
-    Some tokens are forbidden; `alike` is how far the drafter's distribution leans to the target's. Distributions and drafts depend on the
-    last `reach` tokens, so that rounds in equal contexts are played once.
+    Some tokens are forbidden; `alike` is how far the drafter's distribution leans to the target's. Distributions and
+    drafts depend on the last `reach` tokens, so that rounds in equal contexts are played once.
     """
 
     def __init__(self, vocab=3, seed=0, *, sharpness=1.5, alike=0.5, params=None, zeros=0.3, reach=1):
@@ -38,7 +42,9 @@ class World:
     def p(self, tokens, params=None):
         params = params or self.params
         key = ("p", params, *tokens[-self.reach :])
-        return self._keep(key, lambda: distribution(self.logits(tokens), view_of(tokens, params)).probabilities(self.vocab))
+        return self._keep(
+            key, lambda: distribution(self.logits(tokens), view_of(tokens, params)).probabilities(self.vocab)
+        )
 
     def q(self, tokens):
         def blend():
@@ -78,7 +84,9 @@ class Growing:
     def draft(self):
         count = len(self.tokens)
         tree = TokenTree(np.array(self.tokens, np.int32), np.array(self.parents, np.int32))
-        return Draft(tree, np.ones(count, np.float32), np.zeros(count, np.int8), self.distributions, np.array(self.drawn))
+        return Draft(
+            tree, np.ones(count, np.float32), np.zeros(count, np.int8), self.distributions, np.array(self.drawn)
+        )
 
 
 def without_replacement(growing, parent, q, count, dice):

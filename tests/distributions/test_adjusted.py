@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from distribution_tools import chain_of, distance, distribution_of, random_tree, worst_chain
 
+from paceline.core.request import Edits, SamplingParams, View
 from paceline.sample.distribution import distribution
 from paceline.testing import EveryOutcome
-from paceline.types import Edits, SamplingParams, View
 from paceline.verify.coupled import walk
 
 VOCAB, LENGTH = 3, 3
@@ -103,7 +103,9 @@ def stale(committed, bonuses, path):
 
 
 def speculative_distribution(rows, name, tree_of, history):
-    """Return the distribution of the first tokens of rounds that verify trees with the production distribution and walk."""
+    """Return the distribution of the first tokens of rounds that verify trees with the production distribution and
+    walk.
+    """
     found = defaultdict(float)
 
     def go(tokens, bonuses, weight):
@@ -144,7 +146,8 @@ def test_another_history_is_another_distribution(history):
         rows = Rows(1)
         wanted = plain(rows, name)
         seen[name] = max(
-            distance(speculative_distribution(rows, name, tree_of, history), wanted) for tree_of in trees(rows, 1).values()
+            distance(speculative_distribution(rows, name, tree_of, history), wanted)
+            for tree_of in trees(rows, 1).values()
         )
     blind = {"path_twice": {"repetition", "presence", "processor"}}.get(history.__name__, set())  # once is as often
     assert min(off for name, off in seen.items() if name not in blind) > 0.01, seen

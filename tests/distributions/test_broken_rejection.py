@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from round_tools import Growing, World, drawn, error, expected_tokens, rounds, without_replacement
 
-from paceline.types import SamplingParams, View
+from paceline.core.request import SamplingParams, View
 from paceline.verify.block import BlockVerifier
 from paceline.verify.lossy import LenientVerifier
 from paceline.verify.tree import RejectionVerifier, drawn_children, residual
@@ -86,7 +86,9 @@ class UnfilteredTarget(RejectionVerifier):
 
 
 def chain(length, draw):
-    """Return the drafter that asks `draw(world, path, dice)` for (token or None to stop, distribution, whether it goes on)."""
+    """Return the drafter that asks `draw(world, path, dice)` for (token or None to stop, distribution, whether it
+    goes on).
+    """
 
     def drafter(world, tokens, dice):
         growing, path = Growing(tokens), tokens
@@ -147,7 +149,12 @@ MUTANTS = {  # what is wrong: (verifier, drafter, world, least size in the worst
     "dropped by its own confidence": (RejectionVerifier, chain(2, drop_if_unsure), USUAL, 0.05),
     "dropped by its own confidence, block": (BlockVerifier, chain(2, drop_if_unsure), USUAL, 0.05),
     "argmax draft, softmax distribution": (RejectionVerifier, chain(2, likeliest_as_if_drawn), USUAL, 0.1),
-    "drawn from the top, raw distribution": (RejectionVerifier, chain(2, top_two_as_if_all), {**USUAL, "vocab": 4}, 0.05),
+    "drawn from the top, raw distribution": (
+        RejectionVerifier,
+        chain(2, top_two_as_if_all),
+        {**USUAL, "vocab": 4},
+        0.05,
+    ),
     "raw p where top-k was asked": (
         UnfilteredTarget,
         drawn(1, 1),

@@ -1,4 +1,5 @@
-"""The real draw follows the distribution, round after round of the real engine; acceptance is what the closed form says.
+"""The real draw follows the distribution, round after round of the real engine; acceptance is what the closed form
+says.
 
 Every chi-square here has a false-alarm probability of at most 1e-6 and a fixed seed. Planted bugs show that the tests
 have the power to see what they are for.
@@ -8,15 +9,16 @@ import numpy as np
 import pytest
 from distribution_tools import BROKEN, FreshNoise, NoiseByDepth, NoiseReused, OneOff, fits
 from sweep import sweep
-from views import draw_at, draw_plain_at, distribution_of_row
+from views import distribution_of_row, draw_at, draw_plain_at
 
 from paceline.control.fixed import FixedController
+from paceline.core.request import SamplingParams, View
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.base import Drafter, NoDrafter, empty_draft
-from paceline.draft.model import ModelDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Draft, SamplingParams, TokenTree, View
 from paceline.verify.coupled import CoupledVerifier
 
 PARAMS = {
@@ -226,7 +228,9 @@ def test_the_engine_keeps_the_distribution(name, tokens):
 def test_the_engine_keeps_the_distribution_of_200_000_draws(name):
     params, vocab = PARAMS[name], 6
     outputs, table = play(CoupledVerifier(), Guesser(vocab), params, tokens=200_000, requests=1000)
-    good, message = fits(transitions(outputs, vocab), [distribution_of_row(row, params).probabilities(vocab) for row in table])
+    good, message = fits(
+        transitions(outputs, vocab), [distribution_of_row(row, params).probabilities(vocab) for row in table]
+    )
     assert good, message
 
 
@@ -300,7 +304,9 @@ def test_equal_distributions_always_match_and_disjoint_ones_never():
 
 @pytest.mark.parametrize("tokens", sweep((1_600, 6_000), fast=(1_600,)))
 def test_a_model_drafters_acceptance_is_the_closed_form(tokens):
-    """Through the engine: the first draft of each round against the distribution's overlap in its context; z as above."""
+    """Through the engine: the first draft of each round against the distribution's overlap in its context; z as
+    above.
+    """
     vocab, params = 6, SamplingParams(1.0)
     other, q_table = markov(vocab, 2)
     drafter = ModelDrafter(other, context=4096)
@@ -311,8 +317,12 @@ def test_a_model_drafters_acceptance_is_the_closed_form(tokens):
         observe(view, draft, verdict),
     )
     _, p_table = play(CoupledVerifier(), drafter, params, tokens=tokens, requests=tokens // 200, length=1)
-    distributions = [[distribution_of_row(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)]
-    wanted = np.array([overlap(distributions[0][last], distributions[1][last]) for last, drafted, _ in verdicts if drafted])
+    distributions = [
+        [distribution_of_row(row, params).probabilities(vocab) for row in table] for table in (p_table, q_table)
+    ]
+    wanted = np.array(
+        [overlap(distributions[0][last], distributions[1][last]) for last, drafted, _ in verdicts if drafted]
+    )
     kept = sum(accepted for _, drafted, accepted in verdicts if drafted)
     z = (kept - wanted.sum()) / np.sqrt((wanted * (1 - wanted)).sum())
     assert len(wanted) > tokens / 2

@@ -16,8 +16,8 @@ from distribution_tools import (
 )
 from sweep import sweep
 
+from paceline.core.tree import TokenTree
 from paceline.testing import EveryOutcome
-from paceline.types import TokenTree
 
 LENGTH = 4
 
@@ -84,7 +84,7 @@ def test_a_drafter_with_the_targets_own_noise_keeps_the_distribution():
 
 
 class _Replay:
-    """Dice that give out noise known beforehand, then go on with fresh ones."""
+    """Rng that give out noise known beforehand, then go on with fresh ones."""
 
     def __init__(self, known, dice):
         self.known, self.dice = known, dice

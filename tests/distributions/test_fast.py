@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from views import view_at
 
+from paceline.core.request import SamplingParams
 from paceline.errors import NumericalError
-from paceline.sample.dice import PART, pick
-from paceline.sample.draw import distribution_fast
+from paceline.sample.coupled import distribution_fast
 from paceline.sample.distribution import distribution
-from paceline.types import SamplingParams
+from paceline.sample.rng import PART, pick
 
 FILTERS = [
     {},

@@ -11,12 +11,12 @@ import pytest
 from distribution_tools import distance, fits
 from round_tools import Growing, World, first_tokens, view_of
 
-import paceline.sample.drawn
-from paceline.sample.dice import KeyedDice, Stream, fraction, philox, pick, words
-from paceline.sample.drawn import draw_children
+import paceline.sample.proposal
+from paceline.core.request import SamplingParams, View
 from paceline.sample.distribution import Distribution
+from paceline.sample.proposal import draw_children
+from paceline.sample.rng import KeyedRng, Stream, fraction, philox, pick, words
 from paceline.testing import EveryOutcome
-from paceline.types import SamplingParams, View
 from paceline.verify.block import BlockVerifier
 from paceline.verify.tree import RejectionVerifier
 
@@ -77,7 +77,7 @@ def test_a_pick_never_takes_what_is_impossible():
 
 
 def test_coins_know_never_and_always():
-    dice = KeyedDice(view_with(1))
+    dice = KeyedRng(view_with(1))
     assert not any(dice.accept(0.0) for _ in range(300))
     assert all(dice.accept(1.0) for _ in range(300))
     assert 0.2 < np.mean([dice.accept(0.3) for _ in range(1000)]) < 0.4
@@ -85,9 +85,11 @@ def test_coins_know_never_and_always():
 
 def test_the_rounds_own_token_is_keyed_by_its_position_alone():
     distribution = np.full(50, 0.02)
-    one, other = KeyedDice(view_with(7, (0,) * 10)), KeyedDice(view_with(7, (0,) * 12))
+    one, other = KeyedRng(view_with(7, (0,) * 10)), KeyedRng(view_with(7, (0,) * 12))
     one.accept(0.5)
-    assert [one.draw(distribution, depth) for depth in (2, 3, 4)] == [other.draw(distribution, depth) for depth in (0, 1, 2)]
+    assert [one.draw(distribution, depth) for depth in (2, 3, 4)] == [
+        other.draw(distribution, depth) for depth in (0, 1, 2)
+    ]
 
 
 # ---- drawn guesses
@@ -140,7 +142,9 @@ def test_paths_and_rounds_draw_for_themselves():
 
 
 def joint(world, verifier, seeds, length=3, count=2):
-    """Return (counts, distribution) of the first tokens over seeds, V^length cells, through draft and verdict as they are."""
+    """Return (counts, distribution) of the first tokens over seeds, V^length cells, through draft and verdict as
+    they are.
+    """
     counts = np.zeros((world.vocab,) * length)
     for seed in range(seeds):
         tokens = (0,)
@@ -174,8 +178,8 @@ def test_guesses_that_share_the_residuals_noise_are_seen(monkeypatch):
     class Shared:
         DRAFT = Stream.RESIDUAL
 
-    monkeypatch.setattr(paceline.sample.drawn, "Stream", Shared)
-    monkeypatch.setattr(paceline.sample.drawn, "_seed", lambda view, path: view.params.seed)
+    monkeypatch.setattr(paceline.sample.proposal, "Stream", Shared)
+    monkeypatch.setattr(paceline.sample.proposal, "_seed", lambda view, path: view.params.seed)
     good, message = fits(*joint(WORLD, RejectionVerifier(), 500))
     assert not good, message
 

@@ -1,4 +1,6 @@
-"""Restricted and mixed distributions are the ones guesses are drawn from: a verifier that reads them keeps the target's."""
+"""Restricted and mixed distributions are the ones guesses are drawn from: a verifier that reads them keeps the
+target's.
+"""
 
 import dataclasses
 
@@ -7,14 +9,15 @@ import pytest
 from distribution_tools import Table, distance, distribution_of, plain_distribution
 from pairs import loaded
 
-import paceline.draft.chance
-from paceline.draft.chance import draw_shared
-from paceline.draft.mixture import MixtureDrafter
-from paceline.draft.vocabulary import map_tokens
-from paceline.draft.voice import Voice
-from paceline.sample.drawn import Children
+import paceline.draft.model.proposal
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.draft.compose.mixture import MixtureDrafter
+from paceline.draft.model.proposal import draw_shared
+from paceline.draft.vocab.token_map import map_tokens
+from paceline.draft.vocab.translated import TranslatedModel
+from paceline.sample.proposal import Children
 from paceline.testing import TinyModel
-from paceline.types import Budget, SamplingParams, View
 
 VOCAB, LENGTH, DEPTH = 3, 2, 2
 PIECES = [b"a", b"b", b"c"]
@@ -27,11 +30,13 @@ def said_by(table):
 
 def voice_of(kind, seed):
     if kind == "plain":
-        return Voice(TinyModel(3, distribution=said_by(Table(3, seed)), reach=None), vocab=3, context=64, slots=1, name=kind)
+        return TranslatedModel(
+            TinyModel(3, distribution=said_by(Table(3, seed)), reach=None), vocab=3, context=64, slots=1, name=kind
+        )
     # Two of the target's three letters, under other ids, between two of its own.
     draft = loaded("small", TinyModel(4, distribution=said_by(Table(4, seed)), reach=None), [b"b", b"x", b"a", b"y"])
     words = map_tokens(loaded("big", TinyModel(3), PIECES).tokenizer, draft.tokenizer, vocab=3)
-    return Voice(draft.model, vocab=3, context=64, slots=1, name=kind, words=words, first=1)
+    return TranslatedModel(draft.model, vocab=3, context=64, slots=1, name=kind, words=words, first=1)
 
 
 class Fixed:
@@ -66,7 +71,7 @@ def played(kinds, table, monkeypatch, spoil=lambda drafter, distributions: distr
             token = dice.draw(chances)
             return Children(np.array([token], np.int32), np.ones(1, np.bool_), chances, chances[[token]])
 
-        monkeypatch.setattr(paceline.draft.chance, "draw_children", chosen)
+        monkeypatch.setattr(paceline.draft.model.proposal, "draw_children", chosen)
         drafter = MixtureDrafter(voices, draws="chain", name="m")
         drafter.weights = Fixed(tokens, len(kinds))
         view = View(0, np.array([0, *tokens], np.int32), SamplingParams(1.0))
@@ -121,7 +126,7 @@ def test_a_map_off_by_one_id_still_records_its_distribution(monkeypatch):
 
 
 def test_shared_draws_are_the_targets_where_the_distributions_agree():
-    from paceline.sample.draw import draw
+    from paceline.sample.coupled import draw
 
     logits = np.random.default_rng(0).standard_normal(30).astype(np.float32)
     chances = np.exp(logits.astype(np.float64))

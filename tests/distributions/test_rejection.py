@@ -1,9 +1,11 @@
-"""Verifiers that toss coins keep the distribution: every outcome of draft and verdict, over several rounds, to 1e-12."""
+"""Verifiers that toss coins keep the distribution: every outcome of draft and verdict, over several rounds, to
+1e-12.
+"""
 
 import pytest
 from round_tools import World, drawn, error, greedy, likeliest, mixed
 
-from paceline.types import SamplingParams
+from paceline.core.request import SamplingParams
 from paceline.verify.block import BlockVerifier
 from paceline.verify.tree import RejectionVerifier
 

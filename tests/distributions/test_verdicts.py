@@ -15,11 +15,11 @@ from views import distribution_of_row
 
 from paceline.choices import VERIFIERS
 from paceline.config import LLMConfig, make_verifier, verify_name
+from paceline.core.request import SamplingParams, View
 from paceline.draft.base import NoDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.errors import NumericalError, UsageError
-from paceline.types import SamplingParams, View
 from paceline.verify.block import BlockVerifier
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.lossy import TypicalVerifier, threshold
@@ -34,7 +34,9 @@ def made(name):
 
 
 class Watched(ModelDrafter):
-    """Writes down (last token, drafted, kept) of each round; `lie` is told as the distribution instead of the true one."""
+    """Writes down (last token, drafted, kept) of each round; `lie` is told as the distribution instead of the true
+    one.
+    """
 
     def __init__(self, model, draws, lie=None):
         super().__init__(model, context=4096, draws=draws)
@@ -44,7 +46,9 @@ class Watched(ModelDrafter):
         drafts = super().propose(views, budgets)
         if self.lie is None:
             return drafts
-        return [replace(draft, distributions={n: self.lie(q) for n, q in draft.distributions.items()}) for draft in drafts]
+        return [
+            replace(draft, distributions={n: self.lie(q) for n, q in draft.distributions.items()}) for draft in drafts
+        ]
 
     def observe(self, view, draft, verified):
         self.rounds.append((int(view.tokens[-1]), draft.drafted, len(verified.nodes)))
@@ -56,7 +60,9 @@ def played(name, params, *, tokens=600, length=2, lie=None):
     verifier = made(name)
     drafter = Watched(other, verifier.draws, lie)
     outputs, p_table = play(verifier, drafter, params, tokens=tokens, requests=tokens // 200, length=length)
-    p, q = (np.array([distribution_of_row(row, params).probabilities(6) for row in table]) for table in (p_table, q_table))
+    p, q = (
+        np.array([distribution_of_row(row, params).probabilities(6) for row in table]) for table in (p_table, q_table)
+    )
     return transitions(outputs, 6), p, q, drafter.rounds
 
 
@@ -93,7 +99,9 @@ def test_guesses_are_kept_as_often_as_their_distributions_overlap():
 
 
 def test_calibration_sees_a_distribution_that_was_not_the_drafts():
-    """The drafter tells of an even distribution: what is likely to it is kept too seldom or too often, and the text is off."""
+    """The drafter tells of an even distribution: what is likely to it is kept too seldom or too often, and the text
+    is off.
+    """
     counts, p, q, rounds = played("rejection", PARAMS["T=1"], tokens=1200, lie=lambda q: np.full(6, 1 / 6))
     z = calibration(rounds, p, q)
     good, message = fits(counts, p)
@@ -184,7 +192,9 @@ class TestNonsense:
             one([-np.inf] * 3, verifier)
 
     def test_a_drawn_guess_its_distribution_forbids_is_a_bug(self, verifier):
-        with pytest.raises(AssertionError, match=r"token 2 of node 1 was drawn, but its draft distribution gives it 0\.0"):
+        with pytest.raises(
+            AssertionError, match=r"token 2 of node 1 was drawn, but its draft distribution gives it 0\.0"
+        ):
             one([0.0, 0.0, 0.0], verifier, token=2)
         with pytest.raises(AssertionError, match="must sum to 1, got nan"):
             one([0.0, 0.0, 0.0], verifier, q=(np.nan, 0.5, 0.5))

@@ -9,6 +9,8 @@ import pytest
 import paceline
 from paceline.cli.main import run
 from paceline.control.base import OFF
+from paceline.core.request import SamplingParams
+from paceline.core.round import Round, Spent
 from paceline.doctor import room
 from paceline.doctor.advice import advice
 from paceline.doctor.family import proposals, shape_like
@@ -18,12 +20,11 @@ from paceline.doctor.report import costs_of, predicted, verdict
 from paceline.doctor.room import memory
 from paceline.engine import calibrate
 from paceline.engine.loading import read_tokenizer
-from paceline.model.files import open_model
-from paceline.model.sources import resolve
+from paceline.formats.catalog import resolve
+from paceline.formats.files import open_model
 from paceline.plan.performance import Costs, chain
 from paceline.plan.shapes import SHAPES
 from paceline.service.llm import LLM
-from paceline.types import Round, SamplingParams, Spent
 
 
 def round_of(drafted, kept, rows=None, steps=0):

@@ -5,7 +5,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from paceline.draft.suffix_plain import CONTEXT, KINDS, PlainAutomaton, kind_of
+from paceline.draft.lookup.suffix_plain import CONTEXT, KINDS, PlainAutomaton, kind_of
 from paceline.kernels.native import native
 
 MOST_BYTES = 280  # a token's, whatever the text

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.base import Drafter
 from paceline.draft.check import check
-from paceline.draft.mix import MixDrafter
+from paceline.draft.compose.mix import MixDrafter
 from paceline.errors import UsageError
-from paceline.types import Budget, Draft, SamplingParams, TokenTree, View
 
 VIEW = View(1, np.array([3, 4, 5], np.int32), SamplingParams(), 1)
 TREE = TokenTree(np.array([5, 1, 2, 3], np.int32), np.array([-1, 0, 0, 1], np.int32))
@@ -56,8 +58,14 @@ BAD = {
     "drawn from nothing": (replace(DRAWN, distributions={}), "got none for node `0`"),
     "a distribution and nothing drawn": (replace(DRAWN, drawn=None), "whether it was `drawn`"),
     "no distributions at all": (replace(DRAWN, distributions=None), "the distributions by node"),
-    "a distribution of another's node": (replace(DRAWN, distributions={0: np.ones(8), 99: np.ones(8)}), "distributions by node, from 0 to 3"),
-    "a distribution of no numbers": (replace(DRAWN, distributions={0: np.full(8, np.nan)}), "distribution of node 0 as float64"),
+    "a distribution of another's node": (
+        replace(DRAWN, distributions={0: np.ones(8), 99: np.ones(8)}),
+        "distributions by node, from 0 to 3",
+    ),
+    "a distribution of no numbers": (
+        replace(DRAWN, distributions={0: np.full(8, np.nan)}),
+        "distribution of node 0 as float64",
+    ),
     "a short distribution": (replace(DRAWN, distributions={0: np.full(3, 1 / 3)}), r"node 0 as float64 \[8\]"),
 }
 SHORTER = ("no such token", "a short distribution")  # what only the whole vocabulary tells

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from paceline.draft.corpus import HEADER, Corpus
-from paceline.draft.suffix_plain import KINDS
+from paceline.draft.lookup.corpus import HEADER, Corpus
+from paceline.draft.lookup.suffix_plain import KINDS
 from paceline.errors import ModelFileError, PacelineError, UsageError, VocabMismatch
 from paceline.testing import ByteTokenizer
 
@@ -142,7 +142,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from paceline.draft.corpus import Corpus
+from paceline.draft.lookup.corpus import Corpus
 from paceline.testing import ByteTokenizer
 corpus = Corpus.load(Path(sys.argv[1]), ByteTokenizer())
 for i in range(10):

@@ -8,10 +8,10 @@ from paceline.bench.ways import Rig, Way
 from paceline.control.fixed import FixedController
 from paceline.doctor.measure import Examination, examine
 from paceline.draft.base import NoDrafter, forget_texts
-from paceline.draft.mix import MixDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.recycle import RecycleDrafter
-from paceline.draft.staged import StagedDrafter
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.lookup.recycle import RecycleDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.lab.lookahead import LookaheadDrafter

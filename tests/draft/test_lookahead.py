@@ -4,10 +4,12 @@ import numpy as np
 from test_suffix import setting
 
 from paceline.choices import DRAFTERS
-from paceline.draft.grow import subtree
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import Verified
+from paceline.draft.tree_ops import subtree
 from paceline.lab import lookahead
 from paceline.lab.lookahead import GRAMS, LEVELS, SIZE, WORTH, LookaheadDrafter
-from paceline.types import Budget, SamplingParams, Verified, View
 
 
 def view(tokens, name=0):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from paceline.draft.mix import _fair, best_pace
-from paceline.types import Budget
+from paceline.core.round import Budget
+from paceline.draft.compose.mix import _fair, best_pace
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,8 +5,10 @@ import pytest
 from test_suffix import same, setting
 
 from paceline.choices import DRAFTERS
-from paceline.draft.predicted import LONGEST, PATIENCE, PredictedDrafter
-from paceline.types import Budget, SamplingParams, Verified, View
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import Verified
+from paceline.draft.lookup.predicted import LONGEST, PATIENCE, PredictedDrafter
 
 PROMPT = [200, 201]
 

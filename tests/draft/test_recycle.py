@@ -7,10 +7,12 @@ import pytest
 from test_suffix import same, setting
 
 from paceline.choices import DRAFTERS
-from paceline.draft.grow import prune
-from paceline.draft.recycle import KEPT, ROWS, RecycleDrafter
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import TokenTree, Verified
+from paceline.draft.lookup.recycle import KEPT, ROWS, RecycleDrafter
+from paceline.draft.tree_ops import prune
 from paceline.kernels.native import native
-from paceline.types import Budget, SamplingParams, TokenTree, Verified, View
 
 VOCAB = 40
 

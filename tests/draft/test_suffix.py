@@ -8,15 +8,16 @@ from views import outcome
 
 from paceline.choices import DRAFTERS
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree, Verified
 from paceline.draft.base import Loaded, Setting
-from paceline.draft.corpus import Corpus
-from paceline.draft.grow import prune
-from paceline.draft.judge import judged
-from paceline.draft.suffix import SuffixDrafter
+from paceline.draft.lookup.corpus import Corpus
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.tree_ops import prune, tested_nodes
 from paceline.errors import ModelFileError
 from paceline.estimate.acceptance import Tilt
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Budget, Draft, SamplingParams, TokenTree, Verified, View
 
 BYTES = ByteTokenizer()
 
@@ -146,9 +147,9 @@ def test_after_any_schedule_it_guesses_as_a_fresh_one(seed):
 
 def test_judged_follows_its_own_proposal():
     tree = TokenTree(np.array([0, 1, 2, 3, 4, 5], np.int32), np.array([-1, 0, 0, 1, 1, 3], np.int32))
-    assert judged(tree, [1, 4]) == [(1, True), (2, False), (3, False), (4, True)]
-    assert judged(tree, [9]) == [(1, False), (2, False)]
-    assert judged(tree, [1]) == [(1, True), (2, False)], "what came behind is not known"
+    assert tested_nodes(tree, [1, 4]) == [(1, True), (2, False), (3, False), (4, True)]
+    assert tested_nodes(tree, [9]) == [(1, False), (2, False)]
+    assert tested_nodes(tree, [1]) == [(1, True), (2, False)], "what came behind is not known"
 
 
 # ---- the corpus

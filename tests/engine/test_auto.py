@@ -10,9 +10,9 @@ from talker import write_talker
 import paceline.draft.auto as auto
 from paceline import LLM, SamplingParams
 from paceline.choices import DRAFTERS
-from paceline.draft.mix import MixDrafter
+from paceline.draft.compose.mix import MixDrafter
 from paceline.errors import ModelFileError
-from paceline.model.companions import Companion
+from paceline.formats.companions import Companion
 from paceline.testing import TinyModel
 
 

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import pytest
 
+from paceline.core.round import Spent
 from paceline.draft.base import NoDrafter
-from paceline.draft.model import ModelDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.calibrate import (
     LIMIT,
     ROWS,
@@ -27,7 +28,6 @@ from paceline.engine.calibrate import (
 from paceline.engine.quality import SURE
 from paceline.store import turn
 from paceline.testing import TinyModel
-from paceline.types import Spent
 
 KEY = {"model": "a", "cpu": "b"}
 

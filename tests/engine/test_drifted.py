@@ -4,11 +4,11 @@ from time import monotonic, sleep
 
 import pytest
 
+from paceline.core.request import SamplingParams
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
 from paceline.estimate.cost import CostTable
 from paceline.service.llm import LLM
-from paceline.types import SamplingParams
 
 
 @pytest.fixture

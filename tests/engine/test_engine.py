@@ -6,21 +6,23 @@ import pytest
 from paceline import choices
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
+from paceline.core.request import Event, SamplingParams
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree, Verdict
 from paceline.draft.base import NoDrafter
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.staged import StagedDrafter
-from paceline.engine.account import Tally, round_of, sources_of
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.batch import graft, pack
 from paceline.engine.engine import Engine
+from paceline.engine.metrics import Tally, round_of, sources_of
 from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Request, Sequence
 from paceline.engine.step import limit
 from paceline.errors import ContextOverflow, UsageError
 from paceline.estimate.cost import CostTable
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, half_liar
-from paceline.types import Budget, Draft, Event, SamplingParams, TokenTree, Verdict
 from paceline.verify.coupled import CoupledVerifier
 
 VOCAB = 16

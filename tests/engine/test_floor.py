@@ -8,11 +8,12 @@ from test_native_drafting import play, some_outputs
 from tiny import text, tiny
 
 from paceline.control.fixed import FixedController
-from paceline.draft.model import ModelDrafter
-from paceline.draft.steps import entropy
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget, Floor
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.model.steps import entropy
 from paceline.service.llm import LLM
 from paceline.testing import TinyModel
-from paceline.types import Budget, Floor, SamplingParams, View
 
 VOCAB = 16
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from paceline.control.fixed import FixedController
+from paceline.core.batch import Forward
+from paceline.core.request import SamplingParams
 from paceline.draft.base import NoDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.errors import NumericalError
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Forward, SamplingParams
 from paceline.verify.coupled import CoupledVerifier
 
 

@@ -5,9 +5,11 @@ import pytest
 from sweep import sweep
 from views import draw_plain_at, outcome
 
-from paceline.draft.model import ModelDrafter
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import TokenTree
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.testing import TinyModel
-from paceline.types import Budget, SamplingParams, TokenTree, View
 
 VOCAB = 12
 

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from tiny import VOCAB, text, tiny
 
-from paceline.draft import steps
-from paceline.draft.chain import BINS, DEPTHS, EDGES, RANKS, Confidence, Guesses, bin_of
-from paceline.draft.head import Head
-from paceline.draft.model import ModelDrafter
-from paceline.draft.steps import probability
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import TokenTree, Verified
+from paceline.draft.model import steps
+from paceline.draft.model.chain import BINS, DEPTHS, EDGES, RANKS, Confidence, Guesses, bin_of
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.model.reduced_head import Head
+from paceline.draft.model.steps import probability
 from paceline.kernels.native import native
 from paceline.model.flatten import flatten
-from paceline.types import Budget, SamplingParams, TokenTree, Verified, View
 
 
 def some_outputs(seed, count=120):

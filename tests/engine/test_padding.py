@@ -7,16 +7,16 @@ from tiny import pool_of
 
 from paceline import LLM, SamplingParams
 from paceline.control.fixed import FixedController
+from paceline.core.tree import TokenTree
 from paceline.draft.base import NoDrafter
-from paceline.draft.frequent import ranked
+from paceline.draft.model.token_frequency import ranked
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
-from paceline.model.files import open_model
+from paceline.formats.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import TokenTree
 from paceline.verify.coupled import CoupledVerifier
 from tests.text.conftest import byte_level
 
@@ -103,7 +103,10 @@ def test_no_draft_model_guesses_a_padded_row(path, small):
             drafts = own(views, budgets)
             for draft in drafts:
                 seen += draft.tree.tokens[1:].tolist()
-                assert all(len(distribution) == MORE + 1 and not distribution[HOLES].any() for distribution in draft.distributions.values())
+                assert all(
+                    len(distribution) == MORE + 1 and not distribution[HOLES].any()
+                    for distribution in draft.distributions.values()
+                )
             return drafts
 
         drafter.propose = propose

@@ -7,13 +7,14 @@ import threading
 
 import pytest
 
+from paceline.core.request import SamplingParams
+from paceline.core.tree import TokenTree
 from paceline.errors import ContextOverflow, PacelineError, ProcessorError, UsageError
+from paceline.formats.files import open_model
 from paceline.kernels.native import new_pool
-from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
 from paceline.service.llm import LLM
-from paceline.types import SamplingParams, TokenTree
 
 PARAMS = SamplingParams(max_tokens=6)
 

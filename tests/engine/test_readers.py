@@ -8,16 +8,17 @@ from pairs import VERSE, loaded, overlapping, permuted, setting_of, singers, tar
 from sweep import sweep
 from views import outcome
 
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
 from paceline.draft.base import NoDrafter, unread_by
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.retokenise import Retelling, RetokenisingDrafter
-from paceline.draft.staged import StagedDrafter
-from paceline.draft.suffix import SuffixDrafter
-from paceline.draft.translate import drafter_for
-from paceline.draft.vocabulary import Speller, map_tokens, overlap
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.vocab.pairing import drafter_for
+from paceline.draft.vocab.retokenise import Retokenised, RetokenisingDrafter
+from paceline.draft.vocab.token_map import Speller, map_tokens, overlap
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Budget, SamplingParams, View
 
 
 def slem():
@@ -144,10 +145,10 @@ def test_guesses_left_in_the_cache_after_a_refusal_show(kind, monkeypatch):
             known.fixed = len(tokens)
         return read(self, text, tokens, ahead, **settings)
 
-    from paceline.draft.reader import Reader
+    from paceline.draft.model.state import TextState
 
-    read = Reader.read
-    monkeypatch.setattr(Reader, "read", trusting)
+    read = TextState.read
+    monkeypatch.setattr(TextState, "read", trusting)
     assert any(fails(make, target, seed) for seed in range(8))
 
 
@@ -193,7 +194,10 @@ def test_a_staged_draft_guesses_what_the_model_alone_would(temperature, draws):
             forwards = model.forwards - before
             (theirs,) = plain.propose([view], [Budget(8, 8)])
             assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
-            assert all(np.array_equal(ours.distributions[node], distribution) for node, distribution in theirs.distributions.items())
+            assert all(
+                np.array_equal(ours.distributions[node], distribution)
+                for node, distribution in theirs.distributions.items()
+            )
             (alone,) = ModelDrafter(model, context=512, draws=draws).propose([view], [Budget(8, 8)])
             assert ours.tree.tokens.tolist() == alone.tree.tokens.tolist()
             if repeats:
@@ -283,10 +287,10 @@ def test_a_text_is_retold_the_same_however_it_came():
     """In one piece or token by token, and cut inside characters too."""
     text = ("The quick brown fox, 안녕하세요 세계! " * 8 + "x" * 900 + " \U0001f9d1\u200d\U0001f680 end").encode()
     target, draft = ByteTokenizer(), ByteTokenizer([*(bytes([i]) for i in range(256)), b"the", b"own", b" fo"])
-    growing = Retelling(target, draft)
+    growing = Retokenised(target, draft)
     for end in [1, 2, 3, 50, 51, 90, 200, 201, 202, 333, 400, 900, 1200, len(text) - 5, len(text)]:
         growing.follow(np.frombuffer(text[:end], np.uint8).astype(np.int32))
-        once = Retelling(target, draft)
+        once = Retokenised(target, draft)
         once.follow(np.frombuffer(text[:end], np.uint8).astype(np.int32))
         assert growing.ids().tolist() == once.ids().tolist()
         told = b"".join(draft.token_bytes(token) for token in growing.ids())

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from paceline import register_drafter
+from paceline.core.request import SamplingParams
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.adopted import Adopted
 from paceline.draft.base import Drafter, empty_draft
 from paceline.errors import UsageError
 from paceline.service.llm import LLM
-from paceline.types import Draft, SamplingParams, TokenTree
 
 PROMPT = "the cat sat on the mat"
 

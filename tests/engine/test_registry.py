@@ -12,9 +12,10 @@ import paceline
 from paceline import LLM, register_controller, register_drafter, register_verifier
 from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.base import Drafter
 from paceline.errors import UsageError
-from paceline.types import Draft, SamplingParams, TokenTree
 from paceline.verify.coupled import CoupledVerifier
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tools"))
@@ -42,7 +43,9 @@ class Again(Drafter):
             draft = Draft(tree, np.full(count + 1, 0.5, np.float32), np.zeros(count + 1, np.int8))
             if self.distribution is not None and count:
                 drawn = np.arange(count + 1) > 0
-                draft = Draft(tree, draft.acceptance_prob, draft.source, dict.fromkeys(range(count), self.distribution), drawn)
+                draft = Draft(
+                    tree, draft.acceptance_prob, draft.source, dict.fromkeys(range(count), self.distribution), drawn
+                )
             drafts.append(draft)
         return drafts
 
@@ -56,7 +59,7 @@ class Pairs:
         self.most = min(2, most)
 
     def budgets(self, views, load):
-        return [paceline.types.Budget(self.most, self.most)] * len(views)
+        return [paceline.core.round.Budget(self.most, self.most)] * len(views)
 
     def observe(self, sequence_id, round):
         pass

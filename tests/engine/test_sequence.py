@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from paceline.core.request import SamplingParams
 from paceline.engine.sequence import Request, Sequence
 from paceline.testing import ByteTokenizer
-from paceline.types import SamplingParams
 
 
 def sequence(prompt=(65, 66), *, context=100, tokenizer=None, **params):

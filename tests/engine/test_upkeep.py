@@ -8,6 +8,7 @@ import pytest
 from paceline.control.fixed import FixedController
 from paceline.control.guard import CAUTIOUS, START
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams
 from paceline.draft.base import NoDrafter
 from paceline.engine import upkeep as home
 from paceline.engine.calibrate import calibrated
@@ -15,7 +16,6 @@ from paceline.engine.upkeep import Rehearsal, Upkeep
 from paceline.estimate.cost import CostTable
 from paceline.service.llm import LLM
 from paceline.testing import TinyModel
-from paceline.types import SamplingParams
 
 KEY = {"model": "a"}
 

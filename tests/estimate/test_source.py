@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from paceline.core.round import Spent
 from paceline.estimate.source import Source
-from paceline.types import Spent
 
 
 def observe(source, *kept, times, sequence=0):

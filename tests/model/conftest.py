@@ -3,7 +3,7 @@
 import pytest
 from fake_hub import BODY, KNOWN, serve
 
-from paceline.model import sources
+from paceline.formats import catalog as sources
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from paceline.model.sources import Known
+from paceline.formats.catalog import Known
 
 BODY = os.urandom(200_000)
 KNOWN = Known("tiny", len(BODY), hashlib.sha256(BODY).hexdigest(), "MIT", "org/tiny-GGUF", "tiny.gguf")

@@ -12,11 +12,11 @@ import pytest
 from test_decoder import unpacked
 from tiny import PlainModel, feed, pool_of, quantised
 
+from paceline.formats.catalog import models_folder
+from paceline.formats.files import open_model
 from paceline.kernels.dequantize import dequantize
 from paceline.kernels.tensor import GgmlType, Tensor
-from paceline.model.files import open_model
 from paceline.model.native import NativeModel
-from paceline.model.sources import models_folder
 from paceline.text.tokenizer import Tokenizer
 
 MOST_KL, LEAST_AGREEMENT = 0.01, 0.97

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from tiny import feed, random_tree, root_path, text, tiny
 
+from paceline.core.tree import TokenTree
 from paceline.errors import ContextOverflow
 from paceline.kernels.tensor import GgmlType
 from paceline.model import cache as home
 from paceline.model.cache import PAGE, PagedCache
 from paceline.model.flatten import flatten
-from paceline.types import TokenTree
 
 PAGES = 9
 

@@ -9,8 +9,8 @@ import pytest
 from gguf_writer import tiny_metadata, tiny_tensors, write_gguf
 
 from paceline import LLM, SamplingParams, run_doctor
-from paceline.model.companions import companions, head_of
-from paceline.model.gguf import peek
+from paceline.formats.companions import companions, head_of
+from paceline.formats.gguf import peek
 from tests.text.conftest import byte_level
 
 

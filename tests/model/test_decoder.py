@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tiny import FAMILIES, ISAS, PlainModel, feed, file_of, pool_of, random_tree, text, tiny
 
+from paceline.core.tree import TokenTree
+from paceline.formats.files import open_model
 from paceline.kernels.tensor import GgmlType
 from paceline.model.decoder import DecoderWeights
-from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
-from paceline.types import TokenTree
 
 FLOATS = (GgmlType.F32, GgmlType.F16, GgmlType.BF16)
 PACKED = (GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q5_0, GgmlType.Q8_0, GgmlType.Q4_K, GgmlType.Q6_K)

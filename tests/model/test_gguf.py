@@ -9,8 +9,8 @@ import pytest
 from gguf_writer import encode, packed, rewrite, text, tiny_metadata, tiny_tensors, write_gguf, write_tiny
 
 from paceline.errors import ModelFileError, ModelNotFound, PacelineError, UnsupportedModel
-from paceline.model.files import open_model
-from paceline.model.gguf import GgmlType, GgufFile
+from paceline.formats.files import open_model
+from paceline.formats.gguf import GgmlType, GgufFile
 
 ALL_KINDS = {
     "u8": ("u8", 200),

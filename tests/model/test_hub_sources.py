@@ -6,7 +6,7 @@ import pytest
 from fake_hub import BODY, KNOWN, finals
 
 from paceline.errors import ModelFileError, ModelNotFound, UsageError
-from paceline.model.sources import resolve
+from paceline.formats.catalog import resolve
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -8,11 +8,11 @@ import pytest
 from gguf_writer import rewrite
 
 from paceline.errors import ModelFileError, ModelNotFound, PacelineError, UnsupportedModel
+from paceline.formats.files import open_model
+from paceline.formats.gguf import GgmlType
+from paceline.formats.safetensors import SafetensorsFolder
+from paceline.formats.tensor_names import canonical
 from paceline.kernels.dequantize import dequantize
-from paceline.model.files import open_model
-from paceline.model.gguf import GgmlType
-from paceline.model.names import canonical
-from paceline.model.safetensors import SafetensorsFolder
 
 CONFIG = {
     "model_type": "qwen2",

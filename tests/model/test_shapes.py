@@ -7,8 +7,8 @@ import tiny as models
 from tiny import feed, pool_of, text, write_model
 
 from paceline.errors import ModelFileError, UnsupportedModel
+from paceline.formats.files import open_model
 from paceline.kernels.tensor import GgmlType
-from paceline.model.files import open_model
 from paceline.model.native import NativeModel
 
 

@@ -13,8 +13,9 @@ from fake_hub import BODY, KNOWN, finals
 
 from paceline.config import DEFAULT_MODEL
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound
-from paceline.model import download, sources
-from paceline.model.sources import Known, known_models, models_folder, resolve, sha256
+from paceline.formats import catalog as sources
+from paceline.formats import download
+from paceline.formats.catalog import Known, known_models, models_folder, resolve, sha256
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -5,9 +5,9 @@ import pytest
 from gguf_writer import tiny_metadata, tiny_tensors, write_gguf
 
 from paceline.errors import ModelFileError, UnsupportedModel
-from paceline.model.gguf import GgufFile
-from paceline.model.rope import Rope, inverse_frequencies
-from paceline.model.spec import spec_from_config, spec_from_gguf
+from paceline.formats.gguf import GgufFile
+from paceline.formats.rope import Rope, inverse_frequencies
+from paceline.formats.spec import spec_from_config, spec_from_gguf
 
 CONFIG = {
     "model_type": "llama",

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.core.request import Edits, SamplingParams, View
 from paceline.errors import NumericalError, ProcessorError
-from paceline.sample.adjust import adjust
-from paceline.sample.draw import adjust_fast, draw, draw_plain
+from paceline.sample.coupled import adjust_fast, draw, draw_plain
 from paceline.sample.distribution import distribution
+from paceline.sample.penalties import adjust
 from paceline.sample.weights import UNIT, depths, weigh
-from paceline.types import Edits, SamplingParams, View
 
 
 def view_of(tokens, prompt_length=0, ends=(), banned=(), **settings):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tiny import ISAS, pool_of, random_tree, root_path, same
 
+from paceline.core.tree import TokenTree
 from paceline.kernels.native import native
 from paceline.kernels.ops import PAGE
 from paceline.kernels.tape import Tape
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
-from paceline.types import TokenTree
 
 isas = pytest.mark.parametrize("isa", ISAS)
 TOKENS = 400

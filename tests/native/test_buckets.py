@@ -1,14 +1,16 @@
-"""Where the native distribution cuts: in every bucket, on its edges, among thousands of equals, by all filters together."""
+"""Where the native distribution cuts: in every bucket, on its edges, among thousands of equals, by all filters
+together.
+"""
 
 import itertools
 
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, distribution_of_row
+from views import distribution_of_row, draw_at, draw_plain_at
 
+from paceline.core.request import SamplingParams
 from paceline.kernels.native import native
-from paceline.types import SamplingParams
 
 VOCAB = 20_011  # enough for more than 4096 tokens in one bucket, and a block that is not full
 

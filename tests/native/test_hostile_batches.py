@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tiny import VOCAB, alone, pool_of, same, text, tiny
 
+from paceline.core.tree import TokenTree
 from paceline.kernels.native import native
 from paceline.kernels.tensor import GgmlType
 from paceline.model.flatten import flatten
-from paceline.types import TokenTree
 
 BIG = 2**31 - 1
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from tiny import ISAS, pool_of, quantised, same
 
+from paceline.core.batch import Batch
 from paceline.kernels.native import native
 from paceline.kernels.plain import activate, rms_norm, rotate, rounded
 from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import GgmlType
-from paceline.types import Batch
 
 KINDS = ["F32", "F16", "BF16", "W4", "W6", "W8", "W4K", "W6K", "W4S"]
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "W4": "q4", "W6": "q6", "W8": "q8", "W4S": "q4s"}

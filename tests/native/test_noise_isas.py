@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.kernels.native import native
-from paceline.sample.dice import Stream, words
+from paceline.sample.rng import Stream, words
 
 KEYS = [(0, 0, 0), (1, 3, 7), (2**64 - 1, 1, 2**32 + 5), (0x9E3779B97F4A7C15, 2, 2**31), (42, 0, 2**62)]
 

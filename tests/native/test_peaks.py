@@ -5,6 +5,9 @@ import pytest
 from tiny import ISAS, pool_of, tiny
 from views import draw_at, view_at
 
+from paceline.core.batch import Logits
+from paceline.core.request import SamplingParams
+from paceline.core.tree import TokenTree
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
 from paceline.kernels.ops import Linear
@@ -12,8 +15,7 @@ from paceline.kernels.tape import Tape
 from paceline.kernels.tensor import GgmlType
 from paceline.model.cache import PagedCache
 from paceline.model.flatten import flatten
-from paceline.sample.draw import draw
-from paceline.types import Logits, SamplingParams, TokenTree
+from paceline.sample.coupled import draw
 
 BLOCK, WIDTH = 64, 32
 F32 = int(GgmlType.F32)

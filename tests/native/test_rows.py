@@ -10,13 +10,13 @@ import pytest
 from sweep import sweep
 from tiny import ISAS, VOCAB, alone, feed, pool_of, random_tree, root_path, same, text, tiny
 
+from paceline.core.tree import TokenTree
+from paceline.formats.catalog import models_folder
+from paceline.formats.files import open_model
 from paceline.kernels.tensor import GgmlType
 from paceline.model.cache import PagedCache
-from paceline.model.files import open_model
 from paceline.model.flatten import flatten
 from paceline.model.native import NativeModel
-from paceline.model.sources import models_folder
-from paceline.types import TokenTree
 
 # Every weight kind once, by the file's type or as what it is packed, every family once; gemma3 and mistral have
 # windows of 8 and 16.

@@ -1,17 +1,19 @@
-"""Keyed noise is Random123's, and the native draw is the plain one's equal: same distribution, same token, same refusals."""
+"""Keyed noise is Random123's, and the native draw is the plain one's equal: same distribution, same token, same
+refusals.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, distribution_of_row
+from views import distribution_of_row, draw_at, draw_plain_at
 
 from paceline import _native
+from paceline.core.request import SamplingParams
 from paceline.errors import NumericalError, UsageError
-from paceline.sample.dice import Stream, gumbel, philox, uniform, words
 from paceline.sample.params import validate
-from paceline.types import SamplingParams
+from paceline.sample.rng import Stream, gumbel, philox, uniform, words
 
 # Known answers of philox4x32-10 (Random123, kat_vectors): counter, key, words.
 ONES = 0xFFFFFFFF
@@ -132,7 +134,10 @@ def test_a_draw_among_some_tokens_is_the_whole_rows(vocab, repeats):
             whole = np.full(wide, -np.inf, np.float32)
             whole[tokens] = logits
             distribution = (params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-            ours, plain = _native.draw_among(logits, tokens, *distribution, position), draw_plain_at(whole, params, position)
+            ours, plain = (
+                _native.draw_among(logits, tokens, *distribution, position),
+                draw_plain_at(whole, params, position),
+            )
             assert ours == plain, (params, position, logits.tolist(), tokens.tolist(), ours, plain)
 
 

@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 from sweep import sweep
-from views import draw_at, draw_plain_at, distribution_of_row
+from views import distribution_of_row, draw_at, draw_plain_at
 
+from paceline.core.request import SamplingParams
 from paceline.errors import NumericalError
 from paceline.kernels.native import native
-from paceline.sample.dice import Stream, gumbel, words
-from paceline.types import SamplingParams
+from paceline.sample.rng import Stream, gumbel, words
 
 FILTERS = [
     {},

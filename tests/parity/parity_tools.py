@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from sweep import sweep
 
 from paceline.control.fixed import FixedController
+from paceline.core.request import SamplingParams
 from paceline.draft.base import NoDrafter
-from paceline.engine.account import Tally
 from paceline.engine.engine import Engine
+from paceline.engine.metrics import Tally
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer
-from paceline.types import SamplingParams
 from paceline.verify.coupled import CoupledVerifier
 
 LENGTHS = sweep((1, 2, 3, 4, 8, 16), fast=(1, 8))

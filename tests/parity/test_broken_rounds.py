@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from parity_tools import engine_of, plain_tokens
 
+from paceline.core.request import SamplingParams
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.base import Drafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
 from paceline.engine.sequence import Request
 from paceline.engine.step import settle, settle_all, settle_alone, step
 from paceline.errors import UsageError
 from paceline.testing import TinyModel
-from paceline.types import Draft, SamplingParams, TokenTree
 from paceline.verify.coupled import CoupledVerifier
 
 PARAMS = SamplingParams(max_tokens=12)

@@ -9,14 +9,14 @@ from pairs import overlapping, permuted, setting_of, target_of
 from parity_tools import run
 
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams
 from paceline.draft.base import Loaded
-from paceline.draft.model import ModelDrafter
-from paceline.draft.retokenise import RetokenisingDrafter
-from paceline.draft.staged import StagedDrafter
-from paceline.draft.translate import drafter_for
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.vocab.pairing import drafter_for
+from paceline.draft.vocab.retokenise import RetokenisingDrafter
 from paceline.engine.loading import load_drafter
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import SamplingParams
 
 CONTEXT = 64
 

@@ -5,14 +5,15 @@ import pytest
 from parity_tools import run
 
 from paceline.control.optimal import OptimalController
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.core.batch import Forward
+from paceline.core.request import SamplingParams
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.estimate.cost import CostTable
 from paceline.lab.confidence import ConfidenceController
 from paceline.lab.ema import EmaController
 from paceline.lab.schedule import ScheduleController
 from paceline.testing import ScriptedDrafter, TinyModel, bush, half_liar, liar, oracle
-from paceline.types import Forward, SamplingParams
 
 VOCAB = 16
 TABLE = {rows: 1e-3 * (1 + 0.05 * rows) for rows in (1, 2, 4, 8, 16)}

@@ -9,9 +9,9 @@ from parity_tools import caches_of, engine_of, plain_tokens
 from sweep import sweep
 
 from paceline import LLM, PacelineError, SamplingParams
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.translate import drafter_for
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.vocab.pairing import drafter_for
 from paceline.engine.sequence import Request
 from paceline.errors import ModelFileError, NumericalError, ReplyError
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, oracle

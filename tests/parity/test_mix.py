@@ -8,12 +8,14 @@ from parity_tools import run
 from sweep import sweep
 from views import view_at
 
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget, Spent
+from paceline.core.tree import Draft, TokenTree, Verified
 from paceline.draft.base import Drafter
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import Budget, Draft, SamplingParams, Spent, TokenTree, Verified, View
 
 VOCAB = 12
 GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)

@@ -9,14 +9,15 @@ from parity_tools import run
 from sweep import sweep
 from tiny import VOCAB, tiny
 
-from paceline.draft.mixture import MixtureDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.staged import StagedDrafter
-from paceline.draft.translate import drafter_for
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.draft.compose.mixture import MixtureDrafter
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.vocab.pairing import drafter_for
 from paceline.engine.loading import make_drafter
 from paceline.errors import VocabMismatch
 from paceline.testing import TinyModel
-from paceline.types import Budget, SamplingParams, View
 from paceline.verify.block import BlockVerifier
 from paceline.verify.tree import GreedyTreeVerifier, RejectionVerifier, TreeVerifier
 
@@ -64,7 +65,9 @@ def test_alone_and_in_a_batch_nothing_changes(length, name, draws, params):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", sweep((12, 40), fast=(12,)))
 def test_verifiers_that_weigh_distributions_take_these_drafts(count, name, verifier):
-    """Greedy replies are the target's; drawn ones end, and have their distributions where the verifier looks for them."""
+    """Greedy replies are the target's; drawn ones end, and have their distributions where the verifier looks for
+    them.
+    """
     target = target_of(seed=2)
     greedy, sampled = (dataclasses.replace(params, max_tokens=count) for params in (GREEDY, SAMPLED))
     (plain,) = run(target.model, [[1, 2, 3]], greedy)
@@ -99,7 +102,9 @@ def test_c05_a_thousand_swapped_ids_are_translated_exactly():
     model = TinyModel(3000, reach=2)
     back = np.argsort(to_draft)
     target = loaded("big", model, pieces)
-    draft = loaded("small", TinyModel(3000, reach=2, distribution=lambda seen: model.logits_after(back[seen])[back]), swapped)
+    draft = loaded(
+        "small", TinyModel(3000, reach=2, distribution=lambda seen: model.logits_after(back[seen])[back]), swapped
+    )
     (said,) = run(model, [[5, 6]], SAMPLED, drafter_for(setting_of(target), draft), tokenizer=target.tokenizer)
     assert said.tally.acceptance_rate == 1
 
@@ -228,7 +233,9 @@ def test_a_text_outgrowing_the_draft_is_drafted_from_its_end(name, params):
 @pytest.mark.parametrize("rows", [0, 100])
 def test_every_draft_model_guesses_frequent_tokens_only(name, rows, monkeypatch):
     """`--draft-head` under every drafter that asks the model; the prompt's own tokens have rows as well."""
-    monkeypatch.setattr("paceline.draft.frequent.ranked", lambda tokenizer, vocab, folder: np.arange(vocab))
+    monkeypatch.setattr(
+        "paceline.draft.model.token_frequency.ranked", lambda tokenizer, vocab, folder: np.arange(vocab)
+    )
     pieces = [b"%03d" % i for i in range(VOCAB)]
     target = loaded("big", tiny("llama"), pieces)
     drafts = [loaded(each, tiny("llama"), pieces) for each in ("small", "other")]
@@ -255,5 +262,8 @@ def test_a_staged_reduced_draft_guesses_as_its_model_does(seed, draws):
         ours, theirs = (one.propose([view], [Budget(5, 5)])[0] for one in (staged, alone))
         assert {*tokens[-4:]} <= {*staged.reader.head.ids.tolist()}
         assert ours.tree.tokens.tolist() == theirs.tree.tokens.tolist()
-        assert all(np.array_equal(ours.distributions[node], distribution) for node, distribution in theirs.distributions.items())
+        assert all(
+            np.array_equal(ours.distributions[node], distribution)
+            for node, distribution in theirs.distributions.items()
+        )
         tokens += [*ours.tree.tokens[1:3].tolist(), *chance.integers(VOCAB, size=2).tolist()]

@@ -3,13 +3,13 @@
 import pytest
 from parity_tools import run
 
-from paceline.draft import translate
+from paceline.core.request import SamplingParams
 from paceline.draft.base import Setting
-from paceline.draft.model import ModelDrafter
-from paceline.draft.staged import StagedDrafter
+from paceline.draft.compose.staged import StagedDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.draft.vocab import pairing as translate
 from paceline.engine.loading import load, make_drafter
-from paceline.model.sources import models_folder
-from paceline.types import SamplingParams
+from paceline.formats.catalog import models_folder
 
 FILE, OTHER = (models_folder() / f"{name}.gguf" for name in ("smollm2-135m", "gemma3-270m"))
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not there; `paceline pull smollm2-135m`")

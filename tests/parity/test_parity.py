@@ -10,12 +10,12 @@ import pytest
 from parity_tools import LENGTHS, engine_of, plain_tokens, run
 from sweep import sweep
 
+from paceline.core.request import SamplingParams
 from paceline.draft.base import NoDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import SamplingParams
 
 VOCAB = 16
 GREEDY, SAMPLED = SamplingParams(max_tokens=40), SamplingParams(0.8, seed=3, max_tokens=40)

@@ -5,10 +5,11 @@ import pytest
 from parity_tools import run
 from tiny import VOCAB, text, tiny
 
-from paceline.draft.model import ModelDrafter
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.testing import TinyModel
-from paceline.types import Budget, SamplingParams, View
 
 PROMPTS = [text(1, 3), text(2, 17), text(3, 40)]
 PARAMS = [SamplingParams(max_tokens=24), SamplingParams(0.9, top_p=0.95, seed=5, max_tokens=24)]

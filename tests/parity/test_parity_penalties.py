@@ -4,11 +4,11 @@ import pytest
 from parity_tools import run
 from sweep import sweep
 
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.errors import UsageError
 from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import SamplingParams
 
 SETTINGS = [
     {},

@@ -1,4 +1,5 @@
-"""Every setting of a distribution under speculation: the tokens and their log probabilities are those of plain decoding.
+"""Every setting of a distribution under speculation: the tokens and their log probabilities are those of plain
+decoding.
 
 On trees and in batches, greedy and seeded. What depends on the history must see the drafted path: verifiers that do not
 are shown to say something else.
@@ -12,15 +13,15 @@ from pairs import loaded, overlapping, permuted, setting_of
 from parity_tools import engine_of, run
 from sweep import sweep
 
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.loading import make_drafter
 from paceline.engine.sequence import Request
 from paceline.errors import NumericalError, ProcessorError, UsageError
-from paceline.sample.draw import adjust_fast, draw
+from paceline.sample.coupled import adjust_fast, draw
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import SamplingParams
 from paceline.verify.block import BlockVerifier
 from paceline.verify.coupled import CoupledVerifier, walk
 from paceline.verify.tree import RejectionVerifier, TreeVerifier

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from parity_tools import run
 
-from paceline.draft.corpus import Corpus
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.predicted import PredictedDrafter
-from paceline.draft.recycle import RecycleDrafter
-from paceline.draft.suffix import SuffixDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.lookup.corpus import Corpus
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.lookup.predicted import PredictedDrafter
+from paceline.draft.lookup.recycle import RecycleDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.model.drafter import ModelDrafter
+from paceline.formats.catalog import models_folder
 from paceline.lab.lookahead import LookaheadDrafter
-from paceline.model.sources import models_folder
 from paceline.testing import ScriptedDrafter, TinyModel, bush, gappy, half_liar, liar, oracle
-from paceline.types import SamplingParams
 
 FILE = models_folder() / "smollm2-135m.gguf"
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not there; `paceline pull smollm2-135m`")

@@ -5,15 +5,15 @@ import pytest
 from parity_tools import run
 
 from paceline.control.optimal import OptimalController
+from paceline.core.request import SamplingParams
 from paceline.draft.base import experience_of
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
-from paceline.draft.recycle import RecycleDrafter
-from paceline.draft.suffix import SuffixDrafter
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.lookup.recycle import RecycleDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.estimate.cost import CostTable
 from paceline.testing import TinyModel
-from paceline.types import SamplingParams
 
 VOCAB = 16
 TABLE = {rows: 1e-3 * (1 + 0.05 * rows) for rows in (1, 2, 4, 8, 16)}

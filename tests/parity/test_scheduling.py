@@ -6,8 +6,9 @@ from parity_tools import caches_of, engine_of
 from sweep import sweep
 
 from paceline.control.fixed import FixedController
-from paceline.draft.model import ModelDrafter
-from paceline.draft.ngram import NgramDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.lookup.ngram import NgramDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import WAITING, Request, Sequence
@@ -15,7 +16,6 @@ from paceline.errors import UsageError
 from paceline.kernels.ops import PAGE
 from paceline.model.flatten import SLACK
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import SamplingParams
 from paceline.verify.coupled import CoupledVerifier
 
 VOCAB, CONTEXT = 16, 512

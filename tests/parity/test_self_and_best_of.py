@@ -7,6 +7,9 @@ from parity_tools import run
 from tiny import VOCAB, _Kept, alone, file_of, pool_of, same, tiny
 
 from paceline.config import LLMConfig, make_verifier, verify_name
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
+from paceline.core.tree import Draft, TokenTree
 from paceline.draft.base import Loaded, Setting
 from paceline.engine.loading import make_drafter
 from paceline.errors import UsageError, VocabMismatch
@@ -14,7 +17,6 @@ from paceline.lab.best_of import CANDIDATES
 from paceline.lab.best_of_verifier import BestOfVerifier
 from paceline.model.native import NativeModel
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Budget, Draft, SamplingParams, TokenTree, View
 from paceline.verify.coupled import CoupledVerifier
 
 GREEDY, SAMPLED = SamplingParams(max_tokens=12), SamplingParams(0.8, seed=3, max_tokens=12)
@@ -127,7 +129,9 @@ def test_the_likeliest_branch_is_kept_whole():
     view = View(0, np.array([0], np.int32), SamplingParams())
     verdict = BestOfVerifier().verify(Draft(tree, np.ones(7, np.float32), np.zeros(7, np.int8)), logits, view)
     distribution = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    scores = {(a, b): distribution[0, tree.tokens[a]] + distribution[a, tree.tokens[b]] for a, b in ((1, 4), (2, 5), (3, 6))}
+    scores = {
+        (a, b): distribution[0, tree.tokens[a]] + distribution[a, tree.tokens[b]] for a, b in ((1, 4), (2, 5), (3, 6))
+    }
     assert verdict.nodes == max(scores, key=scores.get)
     assert verdict.bonus == logits[verdict.nodes[-1]].argmax()
     root = Draft(TokenTree.chain([0]), np.ones(1, np.float32), np.zeros(1, np.int8))

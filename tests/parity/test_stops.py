@@ -4,9 +4,9 @@ import pytest
 from parity_tools import engine_of, run
 from sweep import sweep
 
+from paceline.core.request import SamplingParams
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush, half_liar, oracle
-from paceline.types import SamplingParams
 
 VOCAB, COUNT = 16, 14
 PROMPT = [1, 2, 3]

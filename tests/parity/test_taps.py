@@ -5,13 +5,14 @@ import pytest
 from parity_tools import engine_of, plain_tokens, run
 from tiny import PlainModel, file_of, same, tiny
 
-from paceline.draft.mix import MixDrafter
+from paceline.core.request import SamplingParams
+from paceline.core.tree import TokenTree
+from paceline.draft.compose.mix import MixDrafter
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.model.base import Capabilities
 from paceline.model.flatten import flatten
 from paceline.testing import ByteTokenizer, ScriptedDrafter, TinyModel, bush
-from paceline.types import SamplingParams, TokenTree
 from paceline.verify.coupled import CoupledVerifier
 from paceline.verify.tree import TreeVerifier
 

@@ -9,14 +9,15 @@ from parity_tools import engine_of, run
 from sweep import sweep
 from test_parity import BOTH, VOCAB, prompts_of
 
-from paceline.draft.corpus import Corpus
-from paceline.draft.predicted import PredictedDrafter
-from paceline.draft.recycle import RecycleDrafter
-from paceline.draft.suffix import SuffixDrafter
+from paceline.core.request import SamplingParams
+from paceline.core.round import Budget
+from paceline.draft.lookup.corpus import Corpus
+from paceline.draft.lookup.predicted import PredictedDrafter
+from paceline.draft.lookup.recycle import RecycleDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
 from paceline.engine.sequence import Request
 from paceline.lab.lookahead import LookaheadDrafter
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import Budget, SamplingParams
 
 LETTERS = ByteTokenizer.letters(VOCAB)
 MAKERS = {

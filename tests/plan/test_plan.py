@@ -10,7 +10,7 @@ from paceline import run_plan
 from paceline.cli.main import run
 from paceline.cli.plan import _EXAMPLES as EXAMPLES
 from paceline.errors import UsageError
-from paceline.model.sources import resolve
+from paceline.formats.catalog import resolve
 from paceline.plan.forecast import Plan, forecast, read_doctor
 from paceline.plan.hardware import HARDWARE
 from paceline.plan.names import hardware_of, shape_of

@@ -9,14 +9,14 @@ from rig.models import RecordedDraft
 from rig.play import MODEL, Paced, Player, control_of, optimal, order_of
 from tiny_recording import CONTEXT, VOCAB, pair, tiny_recording
 
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.predicted import PredictedDrafter
-from paceline.draft.suffix import SuffixDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.lookup.predicted import PredictedDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer
-from paceline.types import SamplingParams
 
 
 class Timed:

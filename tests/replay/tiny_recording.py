@@ -8,7 +8,7 @@ from rig.recording import dense
 
 from paceline.bench.workloads import Ask
 from paceline.draft.base import Loaded
-from paceline.draft.model import ModelDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.testing import ByteTokenizer, TinyModel
 
 VOCAB, CONTEXT, MOST = 24, 8192, 96

@@ -3,12 +3,12 @@
 import threading
 
 from paceline.control.fixed import FixedController
-from paceline.draft.ngram import NgramDrafter
+from paceline.core.request import SamplingParams
+from paceline.draft.lookup.ngram import NgramDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.service.service import Ticket
 from paceline.testing import ByteTokenizer, TinyModel
-from paceline.types import SamplingParams
 from paceline.verify.coupled import CoupledVerifier
 
 VOCAB = 16

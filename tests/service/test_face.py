@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from paceline.core.request import SamplingParams
 from paceline.errors import UsageError
 from paceline.kernels.ops import PAGE
 from paceline.model.flatten import SLACK
 from paceline.service.llm import LLM
-from paceline.types import SamplingParams
 
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
 SHORT = SamplingParams(max_tokens=6, ignore_eos=True)

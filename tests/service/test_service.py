@@ -7,7 +7,7 @@ import threading
 import pytest
 from service_tools import LONG, SHORT, all_of, alone, ticket, tokens_of
 
-from paceline.draft.ngram import NgramDrafter
+from paceline.draft.lookup.ngram import NgramDrafter
 from paceline.engine.engine import Engine
 from paceline.errors import ReplyError, UsageError
 from paceline.service.service import Service

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.model.gguf import GgufFile
+from paceline.formats.gguf import GgufFile
 from paceline.text.tokenizer import Tokenizer
 
 BYTES = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

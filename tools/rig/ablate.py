@@ -52,9 +52,9 @@ def _numbers() -> Iterator[Change]:
          ("KEPT", 1, 5), ("PROOF", 1, 4), ("DISTURBED", 2, 8), ("LONGEST", 4, 16)),
         ("estimate.cost", ("PRIOR", 2, 6), ("WINDOW", 5, 17), ("RECENT", 2, 8), ("STALE", 256, 10**9),
          ("SOON", 16, 10**9), ("DISTURBED", 1, 2), ("SLACK", 1.2, 3)),
-        ("estimate.acceptance", ("TILTED", 1, 4), ("TILT_DECAY", 0.94, 0.985)),
-        ("draft.mix", ("FADE", 0.96, 1)),
-        ("draft.chain", ("ALIKE", 4, 16), ("FADE", 0.94, 1), ("USUAL", 4, 16), ("CERTAIN", 0.01, 0.04)),
+        ("estimate.acceptance", ("TILTED", 1, 4), ("TILT_DECAY", 0.94, 0.985), ("CERTAIN", 0.01, 0.04)),
+        ("draft.compose.mix", ("FADE", 0.96, 1)),
+        ("draft.model.chain", ("ALIKE", 4, 16), ("FADE", 0.94, 1), ("USUAL", 4, 16)),
     ):  # fmt: skip
         for name, *values in numbers:
             also = "control.optimal" if (module, name) in IMPORTED else ""
@@ -78,12 +78,12 @@ def _devices() -> Iterator[Change]:
         ("a source's past counts in full when its gate closes", "estimate.source:DOUBTED", 10.0**9),
         ("limits of depth by averages on", "rig.play:weighing", lambda *drafters: frozenset()),
         ("a text's odds (tilt) off", "estimate.acceptance:Tilt.moved", lambda self, rates: rates),
-        ("fair prices in a mix off", "draft.mix:_fair", lambda budget, copies, chains: budget),
-        ("rivals off", "draft.mix:rivals", lambda draft: draft.acceptance_prob),
-        ("runners-up off", "draft.steps:RANKS", 0),
-        ("first guesses speak for others off", "draft.chain:_moved", lambda rates, usual, now: list(rates)),
-        ("suffix's prior flat", "draft.suffix:OF_LENGTH", (0.68,) * 8),
-        ("suffix's shares flat", "draft.suffix:OF_SHARE", (0.68,) * 7),
+        ("fair prices in a mix off", "draft.compose.mix:_fair", lambda budget, copies, chains: budget),
+        ("discounts of siblings off", "draft.compose.mix:discount_siblings", lambda draft: draft.acceptance_prob),
+        ("runners-up off", "draft.model.steps:RANKS", 0),
+        ("first guesses speak for others off", "draft.model.chain:scaled", lambda rates, ratio: rates),
+        ("suffix's prior flat", "draft.lookup.suffix:OF_LENGTH", (0.68,) * 8),
+        ("suffix's shares flat", "draft.lookup.suffix:OF_SHARE", (0.68,) * 7),
     ):
         yield Change(name, ((where, value),))
     for left_out in AUTO.split(","):

@@ -15,11 +15,13 @@ from itertools import takewhile
 import numpy as np
 
 from paceline.control.base import Controller
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget, Load, Round
+from paceline.core.tree import TokenTree, Verified
 from paceline.draft.base import Drafter
-from paceline.draft.predicted import PredictedDrafter
-from paceline.draft.recycle import KEPT, RecycleDrafter
-from paceline.draft.suffix import SuffixDrafter
-from paceline.types import Budget, Load, Round, SamplingParams, TokenTree, Verified, View
+from paceline.draft.lookup.predicted import PredictedDrafter
+from paceline.draft.lookup.recycle import KEPT, RecycleDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
 from rig.machines import Machine
 from rig.play import MODEL, MOST, Control, Player, control_of
 from rig.recording import Recording, Text

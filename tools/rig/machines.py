@@ -73,7 +73,8 @@ MACHINES = {
         # "Prefetching on a Zen 4", memory at 34 GB/s: 30.2, 32.8 and 53.5 ms for 1, 4 and 8 rows; two rows as t(2) to
         # t(1) at 56 GB/s, six between 4 and 8 where 46.1 lies between 33.4 and 59.2 there. 0.48 to 0.66 ms outside
         # ("Both tables on a Zen 4"). Sixteen rows are taken to be twice eight, as for the Xeon. The step is not in the
-        # log: by bytes 0.21 (207 MB of 1000, "Cheaper drafts and distributions"), and the Granite Rapids lies 0.01 above that.
+        # log: by bytes 0.21 (207 MB of 1000, "Cheaper drafts and distributions"), and the Granite Rapids lies 0.01
+        # above that.
         Machine("zen4", 0.0302, {1: 1, 2: 1.03, 4: 1.09, 6: 1.42, 8: 1.77, 16: 3.54}, 0.22, 0.0005, 0.00015),
         # "Speculation on the real pair, with VNNI": a step 8.1 ms of a plain token's 37.4, v(4) 1.28, v(8) 1.55, 0.63
         # ms outside when plain, 1.4 with four guesses. Sixteen rows are taken to be twice eight.

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.batch import Batch, Forward
+from paceline.formats.spec import ModelSpec
 from paceline.kernels.ops import PAGE
 from paceline.model.base import Capabilities
 from paceline.model.cache import PagedCache
-from paceline.model.spec import ModelSpec
-from paceline.types import Batch, Forward
 from rig.machines import Clock
 from rig.recording import DEEP, LIKELY, SURE, Array, Recording, Text
 

@@ -14,19 +14,22 @@ import numpy as np
 from paceline.choices import CONTROLLERS
 from paceline.control.base import Controller
 from paceline.control.optimal import OptimalController
+from paceline.core.aliases import Floats
+from paceline.core.request import Event, SamplingParams, View
+from paceline.core.round import Round
+from paceline.core.tree import Draft, Verdict
 from paceline.draft.base import Drafter, weighing
-from paceline.draft.mix import MixDrafter
-from paceline.draft.model import ModelDrafter
-from paceline.draft.predicted import PredictedDrafter
-from paceline.draft.recycle import RecycleDrafter
-from paceline.draft.suffix import SuffixDrafter
+from paceline.draft.compose.mix import MixDrafter
+from paceline.draft.lookup.predicted import PredictedDrafter
+from paceline.draft.lookup.recycle import RecycleDrafter
+from paceline.draft.lookup.suffix import SuffixDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.calibrate import ROWS
 from paceline.engine.engine import Engine
 from paceline.engine.sequence import Request
 from paceline.errors import UsageError
 from paceline.estimate.cost import CostTable
 from paceline.testing import ByteTokenizer
-from paceline.types import Draft, Event, Floats, Round, SamplingParams, Verdict, View
 from paceline.verify.coupled import CoupledVerifier
 from rig.machines import Clock, Machine, seconds
 from rig.models import CONTEXT, RecordedDraft, RecordedTarget

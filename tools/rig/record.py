@@ -15,8 +15,10 @@ import numpy as np
 
 from paceline.bench.workloads import Ask
 from paceline.config import LLMConfig
+from paceline.core.request import SamplingParams, View
+from paceline.core.round import Budget
 from paceline.draft.base import Drafter, Loaded
-from paceline.draft.model import ModelDrafter
+from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.completion import Completion
 from paceline.engine.loading import load_drafter
 from paceline.kernels.native import native, new_pool
@@ -24,7 +26,6 @@ from paceline.model.base import Model
 from paceline.model.extend import extend, read_on
 from paceline.model.flatten import CHUNK
 from paceline.service.llm import LLM
-from paceline.types import Budget, SamplingParams, View
 from rig.recording import BESIDE, DEEP, LIKELY, SURE, Array, Recording, Text, dense
 
 Show = Callable[[str], None]

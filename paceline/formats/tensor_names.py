@@ -1,0 +1,104 @@
+"""One name for each of a decoder's tensors, GGUF's, and the shape each must have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.errors import ModelFileError, UnsupportedModel
+from paceline.formats.spec import ModelSpec
+
+_LAYER = re.compile(r"layers\.(\d{1,5})\.(.+)\.(weight|bias)")
+_TOP = {
+    "embed_tokens.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_IN_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+# With norms on both sides, the one after attention is no longer the one before the feed-forward part.
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_NOT_LANGUAGE = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+_PREFIXES = ("language_model.model.", "model.language_model.", "language_model.", "model.")
+_IGNORED = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd\.weight")
+
+
+def canonical(name: str, *, post_norms: bool) -> str | None:
+    """Translate a Hugging Face tensor name; None for one that the decoder does not need, itself if unknown."""
+    if name.startswith(_NOT_LANGUAGE) or name.endswith("rotary_emb.inv_freq"):
+        return None
+    short = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+    match = _LAYER.fullmatch(short)
+    if match is None:
+        return _TOP.get(short, name)
+    layer, part, kind = match.groups()
+    known = _IN_LAYER | _POST_NORMS if post_norms else _IN_LAYER
+    return f"blk.{int(layer)}.{known[part]}.{kind}" if part in known else name
+
+
+def shapes_of(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """List every tensor that the decoder reads."""
+    queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    layer: dict[str, tuple[int, ...]] = {
+        "attn_norm.weight": (spec.width,),
+        "attn_q.weight": (queries, spec.width),
+        "attn_k.weight": (keys, spec.width),
+        "attn_v.weight": (keys, spec.width),
+        "attn_output.weight": (spec.width, queries),
+        "ffn_norm.weight": (spec.width,),
+        "ffn_gate.weight": (spec.ffn_width, spec.width),
+        "ffn_up.weight": (spec.ffn_width, spec.width),
+        "ffn_down.weight": (spec.width, spec.ffn_width),
+    }
+    if spec.qkv_bias:
+        layer |= {"attn_q.bias": (queries,), "attn_k.bias": (keys,), "attn_v.bias": (keys,)}
+    if spec.qk_norm:
+        layer |= {"attn_q_norm.weight": (spec.head_dim,), "attn_k_norm.weight": (spec.head_dim,)}
+    if spec.post_norms:
+        layer |= {"post_attention_norm.weight": (spec.width,), "post_ffw_norm.weight": (spec.width,)}
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (spec.vocab, spec.width)}
+    for number in range(spec.layers):
+        shapes |= {f"blk.{number}.{name}": shape for name, shape in layer.items()}
+    shapes["output_norm.weight"] = (spec.width,)
+    if not spec.tied:
+        shapes["output.weight"] = (spec.vocab, spec.width)
+    return shapes
+
+
+def check_shapes(spec: ModelSpec, found: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Raise ModelFileError or UnsupportedModel unless a file has the decoder's tensors and no others."""
+    wanted = shapes_of(spec)
+    for name, shape in wanted.items():
+        if name not in found:
+            raise ModelFileError(
+                f"{path}: wanted tensor `{name}` of shape {shape}; it is missing",
+                hint="the file is incomplete, or of another architecture than it says",
+            )
+        if found[name] != shape:
+            raise ModelFileError(
+                f"{path}: wanted shape {shape} for tensor `{name}`; got {found[name]}",
+                hint="the file's numbers and its tensors do not belong together",
+            )
+    for name in found:
+        if name not in wanted and not _IGNORED.fullmatch(name):
+            # Leaving a weight out would change the model's output without an error.
+            raise UnsupportedModel(
+                f"{path}: wanted the tensors of a dense {spec.architecture} decoder; got also `{name}`",
+                hint="this variant of the architecture is not supported",
+            )
