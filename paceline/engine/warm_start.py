@@ -31,7 +31,7 @@ SAVED_EVERY = 5.0  # seconds between two writings
 log = logging.getLogger(__name__)
 
 
-class Memory:
+class WarmStart:
     """Carries records from run to run.
 
     Args:
@@ -45,14 +45,14 @@ class Memory:
         self._saved = monotonic()
 
     @staticmethod
-    def of(key: Mapping[str, str], drafter: Drafter, controller: object) -> Memory:
+    def of(key: Mapping[str, str], drafter: Drafter, controller: object) -> WarmStart:
         """Return the memory of a drafter and its controller, recalled already.
 
         Only `optimal` has one: the other controllers must draft alike in every run.
         """
         if not isinstance(controller, OptimalController) or os.environ.get("PACELINE_MEMORY") == "off":
-            return Memory(None, key, {})
-        memory = Memory(path_of(key, kind=KIND), key, {**experience_of(drafter), **controller.experience})
+            return WarmStart(None, key, {})
+        memory = WarmStart(path_of(key, kind=KIND), key, {**experience_of(drafter), **controller.experience})
         memory.recall()
         return memory
 

@@ -1,4 +1,5 @@
-// What a request changes about a row of logits before it becomes a distribution; the twin of sample/penalties.py, to the bit.
+// What a request changes about a row of logits before it becomes a distribution; the twin of sample/penalties.py, to
+// the bit.
 #pragma once
 
 #include <cstdint>

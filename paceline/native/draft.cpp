@@ -1,7 +1,7 @@
 // Drafting whole chains in one call: forward, draw, feed back, until a sequence's next guess no longer pays.
 //
-// Replays a recorded forward pass; knows tokens, slots and prices, never what became of a guess. draft/model/chain.py holds
-// the same loop step by step, which this one equals to the bit.
+// Replays a recorded forward pass; knows tokens, slots and prices, never what became of a guess. draft/model/chain.py
+// holds the same loop step by step, which this one equals to the bit.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>

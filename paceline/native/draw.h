@@ -1,8 +1,8 @@
 // Drawing a token from a row of logits: greedy, or by Gumbel noise keyed by (seed, position, token).
 //
-// The distribution is: temperature, then top-k, top-p, typical-p, min-p. The result is that of the plain twin, sample/coupled.py,
-// which looks at everything in turn; here bounds skip tokens that cannot win, and where one filter is left the winner
-// is drawn first and asked afterwards whether it is in.
+// The distribution is: temperature, then top-k, top-p, typical-p, min-p. The result is that of the plain twin,
+// sample/coupled.py, which looks at everything in turn; here bounds skip tokens that cannot win, and where one filter
+// is left the winner is drawn first and asked afterwards whether it is in.
 #pragma once
 
 #include <vector>

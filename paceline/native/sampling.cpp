@@ -1,4 +1,5 @@
-// The Python face of sampling: adjust a row, draw from it, say which tokens its distribution holds, and the noise itself.
+// The Python face of sampling: adjust a row, draw from it, say which tokens its distribution holds, and the noise
+// itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
