@@ -147,9 +147,9 @@ def test_after_any_schedule_it_guesses_as_a_fresh_one(seed):
 
 def test_judged_follows_its_own_proposal():
     tree = TokenTree(np.array([0, 1, 2, 3, 4, 5], np.int32), np.array([-1, 0, 0, 1, 1, 3], np.int32))
-    assert tested_nodes(tree, [1, 4]) == [(1, True), (2, False), (3, False), (4, True)]
-    assert tested_nodes(tree, [9]) == [(1, False), (2, False)]
-    assert tested_nodes(tree, [1]) == [(1, True), (2, False)], "what came behind is not known"
+    assert tree_ops.tested_nodes(tree, [1, 4]) == [(1, True), (2, False), (3, False), (4, True)]
+    assert tree_ops.tested_nodes(tree, [9]) == [(1, False), (2, False)]
+    assert tree_ops.tested_nodes(tree, [1]) == [(1, True), (2, False)], "what came behind is not known"
 
 
 # ---- the corpus

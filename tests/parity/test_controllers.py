@@ -72,7 +72,7 @@ class Timed(TinyModel):
 def clock(monkeypatch):
     """What rounds and draft models tell the time by."""
     found = Clock()
-    for module in ("engine.step", "draft.model"):
+    for module in ("engine.step", "draft.model.drafter"):
         monkeypatch.setattr(f"paceline.{module}.perf_counter", found)
     return found
 
