@@ -11,10 +11,11 @@ from paceline.config import LLMConfig
 from paceline.core.request import SamplingParams, View
 from paceline.core.round import Budget
 from paceline.core.tree import Draft, TokenTree, Verified
+from paceline.draft import tree_ops
 from paceline.draft.base import Loaded, Setting
 from paceline.draft.lookup.corpus import Corpus
 from paceline.draft.lookup.suffix import SuffixDrafter
-from paceline.draft.tree_ops import prune, tested_nodes
+from paceline.draft.tree_ops import prune
 from paceline.errors import ModelFileError
 from paceline.estimate.acceptance import Tilt
 from paceline.testing import ByteTokenizer, TinyModel
