@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paceline.choices import register_controller as register_controller
     from paceline.choices import register_drafter as register_drafter
     from paceline.choices import register_verifier as register_verifier
+    from paceline.core.request import Grammar as Grammar
     from paceline.core.request import SamplingParams as SamplingParams
     from paceline.doctor.run import run_doctor as run_doctor
     from paceline.draft.base import Drafter as Drafter
@@ -54,6 +55,7 @@ _HOMES = {
     "Completion": "paceline.engine.completion",
     "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.core.request",
+    "Grammar": "paceline.core.request",
     "run_audit": "paceline.audit.run",
     "run_doctor": "paceline.doctor.run",
     "run_plan": "paceline.plan.run",

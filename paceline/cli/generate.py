@@ -28,7 +28,7 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@o.takes(*o.LOADING, "prediction", *o.DRAWING, "logprobs", *o.ENDING, "system", "threads")
+@o.takes(*o.LOADING, "prediction", *o.DRAWING, *o.FORMS, "logprobs", *o.ENDING, "system", "threads")
 def generate(
     prompt: Annotated[
         str | None, typer.Argument(help="What to reply to; read from stdin if absent or `-`.", show_default=False)

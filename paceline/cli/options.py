@@ -5,17 +5,19 @@ A command names those it takes (`takes`) and gets them as one `Shared`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from paceline.choices import CONTROLLERS, DRAFTERS, VERIFIERS
 from paceline.config import DRAFT_QUANTS, QUANTS, LLMConfig, drafters_of
-from paceline.core.request import SamplingParams
+from paceline.core.request import Grammar, SamplingParams
 from paceline.errors import UsageError
 
 CONFIG = LLMConfig()
@@ -24,6 +26,7 @@ PARAMS = SamplingParams()
 _MODEL, _DRAFT, _DRAW, _RUN = "Model", "Speculation", "Sampling", "Running"
 
 LOADING = ("model", "quant", "context", "draft", "draft_tokens", "draft_quant", "draft_head", "verify", "control")
+FORMS = ("json_schema", "regex", "lark")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "min_tokens")
 DRAWING = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", *PENALTIES)
 ENDING = ("seed", "stop", "ignore_eos")
@@ -171,6 +174,26 @@ class Shared:
     min_tokens: Annotated[
         int, typer.Option(help="Do not end before so many tokens; 0 is off.", metavar="N", rich_help_panel=_DRAW)
     ] = PARAMS.min_tokens
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            help="The reply is JSON by this schema: a file, or the schema itself.",
+            metavar="SCHEMA",
+            rich_help_panel=_DRAW,
+        ),
+    ] = None
+    regex: Annotated[
+        str | None,
+        typer.Option(help="The whole reply matches this regular expression.", metavar="PATTERN", rich_help_panel=_DRAW),
+    ] = None
+    lark: Annotated[
+        str | None,
+        typer.Option(
+            help="The whole reply follows this Lark grammar: a file, or itself.",
+            metavar="GRAMMAR",
+            rich_help_panel=_DRAW,
+        ),
+    ] = None
     logprobs: Annotated[
         int | None,
         typer.Option(
@@ -217,12 +240,33 @@ class Shared:
             "stop": tuple(self.stop or ()),
             "bad_words": tuple(self.bad_words or ()),
             "logit_bias": tuple(map(_pair, self.logit_bias or ())),
+            "grammar": self._grammar(),
         }
         config = LLMConfig.of(**_of(LLMConfig, given))
         params = SamplingParams(**_of(SamplingParams, {**given, **lists}))
         validate(params)
         check_prediction(config, given=self.prediction is not None, can_give="prediction" in self.taken)
         return config, params
+
+    def _grammar(self) -> Grammar | None:
+        given = [name for name in FORMS if getattr(self, name) is not None]
+        if len(given) > 1:
+            first, second = (f"--{name.replace('_', '-')}" for name in given[:2])
+            raise UsageError(f"a reply has one form, got {first} and {second}", hint="leave one of them out")
+        if not given:
+            return None
+        (kind,) = given
+        text = getattr(self, kind)
+        return Grammar(kind, text if kind == "regex" else _content(text))  # type: ignore[arg-type]
+
+
+def _content(text: str) -> str:
+    """Return a file's text where `text` is the name of one, else itself."""
+    with contextlib.suppress(OSError, ValueError):  # a schema may be no possible name
+        path = Path(text)
+        if path.is_file():
+            return path.read_text(encoding="utf-8-sig")
+    return text
 
 
 def takes(*names: str, **defaults: object) -> Callable[[Command], Command]:

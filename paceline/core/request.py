@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.core.aliases import Floats, Ints
 from paceline.core.round import Round
@@ -29,6 +31,46 @@ Processor = Callable[[Ints, Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """The form that a whole reply must have.
+
+    `text` is a JSON schema, a regular expression or a Lark grammar, by `kind`. The reply can end only where the form is
+    complete, and ends where nothing can follow.
+    """
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str
+
+    @staticmethod
+    def json_schema(schema: Mapping[str, Any] | str | None = None) -> Grammar:
+        """Return the form of JSON that a schema describes; any JSON object without one."""
+        said = {"type": "object"} if schema is None else schema
+        return Grammar("json_schema", said if isinstance(said, str) else json.dumps(said))
+
+    @staticmethod
+    def regex(pattern: str) -> Grammar:
+        """Return the form that a regular expression matches from end to end; no look-around, no back references."""
+        return Grammar("regex", pattern)
+
+    @staticmethod
+    def lark(grammar: str) -> Grammar:
+        """Return the form of a Lark grammar's `start` rule."""
+        return Grammar("lark", grammar)
+
+    @staticmethod
+    def choice(texts: Sequence[str]) -> Grammar:
+        """Return the form of one of several texts."""
+        return Grammar("lark", "start: " + " | ".join(json.dumps(text) for text in texts))
+
+
+class GrammarMask(Protocol):
+    """Which tokens a request's grammar allows behind what was written."""
+
+    def allowed(self, written: Ints) -> npt.NDArray[np.bool_]:
+        """Return bool [V] behind `written` int32 [n], the reply so far with a drafted path."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """What the user asks of each token; the same names as everywhere in the field.
 
@@ -38,8 +80,9 @@ class SamplingParams:
     `repetition_penalty` divides (if negative, multiplies) the logits of tokens in prompt or output; `presence_penalty`
     is taken once from those in the output, `frequency_penalty` once for each time. `logit_bias` is added by token id.
     `bad_words` are never written, as the tokenizer writes them with or without a space before; `allowed_tokens` are the
-    only ones. Until `min_tokens` nothing ends the reply. `logits_processors` change the logits last; they must be
-    functions of what they are given. `logprobs` asks for each token's log probability and that many alternatives.
+    only ones. `grammar` is the form of the whole reply. Until `min_tokens` nothing ends the reply. `logits_processors`
+    change the logits last; they must be functions of what they are given. `logprobs` asks for each token's log
+    probability and that many alternatives.
     """
 
     temperature: float = 0.0
@@ -60,6 +103,7 @@ class SamplingParams:
     typical_p: float = 1.0
     logprobs: int | None = None
     logits_processors: tuple[Processor, ...] = ()
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         """Keep what was given as tuples, so that it cannot change afterwards, and numpy's numbers as Python's."""
@@ -123,6 +167,7 @@ class View:
     ends: frozenset[int] = frozenset()  # tokens that end the reply
     prediction: Ints | None = None  # what the user expects the output to be
     edits: Edits | None = None  # `None`: those of `params`, with no bad words
+    grammar: GrammarMask | None = None
 
 
 @dataclass(frozen=True, slots=True)

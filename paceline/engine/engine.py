@@ -19,6 +19,7 @@ from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import SLACK
 from paceline.model.narrowed import NarrowedModel
 from paceline.sample.params import check_ids, check_known, validate
+from paceline.text.grammar import check_grammar
 from paceline.text.tokenizer import Tokenizer
 from paceline.verify.base import Verifier
 
@@ -79,6 +80,8 @@ class Engine:
         validate(request.params)
         spec = self.parts.model.spec
         check_ids(request.params, spec.vocab, spec.padding)
+        if request.params.grammar is not None:
+            check_grammar(request.params.grammar, self.tokenizer)
         self.check_text(request.prompt, most=self.context - 1)
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from paceline.core.aliases import Ints
 from paceline.core.request import FinishReason, SamplingParams, View
 from paceline.engine.logit_edits import edits_of
+from paceline.text.grammar import mask_of
 from paceline.text.stream import IncrementalDecoder, StopMatcher
 from paceline.text.tokenizer import Tokenizer
 
@@ -47,6 +48,7 @@ class Sequence:
         self._ends = frozenset() if request.params.ignore_eos else tokenizer.eos_ids
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
         self._edits = edits_of(request.params, tokenizer)
+        self._grammar = None if request.params.grammar is None else mask_of(request.params.grammar, tokenizer)
         self._decoder = IncrementalDecoder(tokenizer, at_start=False)
         self._stops = StopMatcher(request.params.stop)
 
@@ -68,7 +70,16 @@ class Sequence:
         return self.limit - self._length
 
     def view(self) -> View:
-        return View(self.id, self.tokens, self.params, self.prompt_length, self._ends, self._prediction, self._edits)
+        return View(
+            self.id,
+            self.tokens,
+            self.params,
+            self.prompt_length,
+            self._ends,
+            self._prediction,
+            self._edits,
+            self._grammar,
+        )
 
     def append(self, tokens: Seq[int]) -> tuple[int, str]:
         """Commit tokens one by one until the sequence ends; return how many were kept and the text they release.

@@ -61,7 +61,7 @@ def _undrawn(error: ValueError, position: int, *, is_adjusted: bool) -> Numerica
     """Return the error for a row that nothing can be drawn from; it names the token's position."""
     return NumericalError(
         f"token {position} cannot be drawn: {error}",
-        hint="allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens and logits_processors"
+        hint="allow more tokens: see allowed_tokens, bad_words, logit_bias, min_tokens, grammar and logits_processors"
         if is_adjusted
         else "the model file may be damaged; try another quantisation of it",
     )
@@ -88,7 +88,7 @@ def adjust_fast(logits: Floats, view: View, path: Ints | Sequence[int]) -> Float
             edits.ban_starts,
             ends_banned(view, path),
         )
-    return process(row, view, path, logits) if params.logits_processors else row
+    return process(row, view, path, logits)
 
 
 def draw_plain(logits: Floats, view: View, path: Ints | Sequence[int] = ()) -> int:

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from paceline.core.request import SamplingParams
+from paceline.core.request import Grammar, SamplingParams
 from paceline.errors import UsageError
 
 MOST_LOGPROBS = 20
+FORMS = ("json_schema", "regex", "lark")
 
 
 def validate(params: SamplingParams) -> None:
@@ -40,6 +41,9 @@ def validate(params: SamplingParams) -> None:
     allowed = params.allowed_tokens
     if allowed is not None and (not isinstance(allowed, tuple) or not allowed or not all(map(_is_id, allowed))):
         raise UsageError(f"allowed_tokens must be None or at least one token id, got `{allowed!r:.80}`")
+    form = params.grammar
+    if form is not None and (not isinstance(form, Grammar) or not isinstance(form.text, str) or form.kind not in FORMS):
+        raise UsageError(f"grammar must be None or a paceline.Grammar, got `{form!r:.80}`")
     processors = params.logits_processors
     if not isinstance(processors, tuple) or not all(map(callable, processors)):
         raise UsageError(f"logits_processors must be a sequence of callables, got `{processors!r:.80}`")

@@ -45,7 +45,7 @@ def adjust(logits: Floats, view: View, path: Ints | Sequence[int]) -> Floats:
         ProcessorError: a logits processor raised, or returned anything but V numbers.
     """
     row = _adjusted(logits.copy(), view, np.asarray(path, np.int32)) if is_adjusted(view, path) else logits
-    return process(row, view, path, logits) if view.params.logits_processors else row
+    return process(row, view, path, logits)
 
 
 def _adjusted(row: Floats, view: View, path: Ints) -> Floats:
@@ -77,10 +77,19 @@ def _adjusted(row: Floats, view: View, path: Ints) -> Floats:
 
 
 def process(row: Floats, view: View, path: Ints | Sequence[int], logits: Floats) -> Floats:
-    """Apply the request's own processors, each to a copy of its own; see `adjust`.
+    """Apply the request's own processors, each to a copy of its own, and then its grammar; see `adjust`.
 
     What the model itself rules out in `logits`, as the ids that no token has, no processor brings back.
     """
+    if view.params.logits_processors:
+        row = _processed(row, view, path, logits)
+    if view.grammar is None:
+        return row
+    written = np.concatenate([view.tokens[view.prompt_length :], np.asarray(path, np.int32)])
+    return np.where(view.grammar.allowed(written)[: len(row)], row, np.float32(-np.inf))
+
+
+def _processed(row: Floats, view: View, path: Ints | Sequence[int], logits: Floats) -> Floats:
     history = np.concatenate([view.tokens, np.asarray(path, np.int32)])
     for index, processor in enumerate(view.params.logits_processors):
         name = f"logits_processors[{index}]"

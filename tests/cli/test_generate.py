@@ -213,3 +213,17 @@ def test_a_context_that_fills_up_is_said(quick):
     result = quick("generate", "Hi", "--ignore-eos", "--context", 48)
     assert result.code == 0
     assert "cut: the context of 48 tokens is full" in result.err
+
+
+def test_a_form_of_the_reply_comes_as_text_or_file(cli, talker, tmp_path):
+    result = cli("generate", "--model", talker, "Say", "--regex", "(ab){2}")
+    assert (result.code, result.out.strip()) == (0, "abab"), result.err
+    (tmp_path / "form.lark").write_text('start: "aa" | "aa"')
+    result = cli("generate", "--model", talker, "Say", "--lark", tmp_path / "form.lark")
+    assert (result.code, result.out.strip()) == (0, "aa"), result.err
+
+
+def test_two_forms_of_one_reply_are_refused(cli):
+    result = cli("generate", "Say", "--regex", "a", "--json-schema", "{}")
+    assert result.code == 2
+    assert "one form, got --json-schema and --regex" in result.err

@@ -79,6 +79,7 @@ def test_every_setting_has_an_option_except_pythons_and_servers():
         "logprobs",
         "allowed_tokens",
         "logits_processors",
+        "grammar",
     }
 
 
