@@ -1,11 +1,12 @@
 """`chat`: the conversation reaches the model turn by turn, commands are carried out, nothing ends it but the end."""
 
 import io
+import json
 import sys
 
 import pytest
 
-from paceline.cli.chat import Conversation
+from paceline.cli.conversation import Conversation
 from paceline.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("one_load")
@@ -114,7 +115,7 @@ def test_a_full_context_is_said_and_the_chat_goes_on(chat):
     result, asked = chat("Hi\n" + "word " * 90 + "\nHi again\n/reset\nHo\n", "--context", 96, "--max-tokens", 4)
     assert result.code == 1  # a script has to learn of it
     assert "error: the prompt must leave room" in result.err
-    assert "hint: /reset starts anew" in result.err
+    assert "hint: a shorter turn fits, or a larger --context" in result.err
     assert [turn[1] for turn in asked[2] if turn[0] == "user"] == ["Hi", "Hi again"]
     assert result.err.count(" tokens in ") == 3
 
@@ -143,7 +144,8 @@ def test_a_model_without_template_is_refused_before_any_turn(chat, monkeypatch):
     monkeypatch.setattr("paceline.text.chat.ChatTemplate.of", refuse)
     result, asked = chat("Hi\n")
     assert (result.code, asked) == (2, [])
-    assert result.err == "error: this model has no chat template\n\nhint: use `paceline generate --raw`\n"
+    assert "error: this model has no chat template: it is a base model" in result.err
+    assert "hint: use `paceline generate --raw`" in result.err
 
 
 def test_a_byte_order_mark_is_no_part_of_a_turn(chat):
@@ -153,7 +155,84 @@ def test_a_byte_order_mark_is_no_part_of_a_turn(chat):
     assert chat(b"\xef\xbb\xbf/exit\nHi\n")[0].out == ""
 
 
-def test_bytes_that_are_no_text_end_it_with_an_error(chat):
-    result, _ = chat(b"\xff\xfe\n")
-    assert (result.code, result.out) == (2, "")
-    assert result.err.endswith("iconv -t UTF-8\n")
+def test_bytes_that_are_no_text_are_told_of_and_the_chat_goes_on(chat):
+    result, asked = chat(b"\xff\xfe\nHi\n", "--max-tokens", 1)
+    assert result.code == 1  # a script has to learn of it
+    assert "line 1 of stdin must be UTF-8 text; byte 0 is `0xff`" in result.err
+    assert asked == [[("user", "Hi")]]
+
+
+def test_a_reply_is_made_again_by_another_seed(chat):
+    drawn = ("--max-tokens", 8, "--temperature", 1.5, "--seed", 4)
+    result, asked = chat("Hi\n/retry\n/retry\nHo\n", *drawn)
+    first, second, third, _ = result.out.splitlines()
+    assert len({first, second, third}) == 3
+    assert asked[0] == asked[1] == asked[2] == [("user", "Hi")]
+    assert asked[3] == [("user", "Hi"), ("assistant", third), ("user", "Ho")]
+    assert chat("Hi\n/retry\n/retry\nHo\n", *drawn)[0].out == result.out
+
+
+def test_the_last_turn_is_replaced_by_an_edited_one(chat):
+    _, asked = chat("Hi\nHo\n/edit Ha\n", "--max-tokens", 2)
+    assert [text for role, text in asked[2] if role == "user"] == ["Hi", "Ha"]
+
+
+def test_a_cut_reply_is_continued_to_what_it_would_have_been(chat):
+    result, asked = chat("Hi\n/continue\nHo\n", "--max-tokens", 4)
+    whole = chat("Hi\n", "--max-tokens", 8)[0].out.rstrip("\n")
+    assert "".join(result.out.splitlines()[:2]) == whole
+    assert asked[2][1] == ("assistant", whole)
+
+
+def test_a_conversation_is_saved_and_loaded(chat, tmp_path):
+    file = tmp_path / "talk.json"
+    _, asked = chat(f"Hi\n/save {file}\n", "--max-tokens", 3, "--system", "Sing.")
+    said = json.loads(file.read_text())
+    assert [one["role"] for one in said["messages"]] == ["system", "user", "assistant"]
+    chat(f"/load {file}\nHo\n", "--max-tokens", 3)
+    assert asked[1] == [*((one["role"], one["content"]) for one in said["messages"]), ("user", "Ho")]
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [(None, "No such file"), ("{", "must be JSON"), ("[]", "a list of messages, got none"),
+     ('[{"role": "king", "content": "x"}]', "role must be one of"), ('[{"role": "user"}]', "content must be a text")],
+)  # fmt: skip
+def test_what_is_no_conversation_is_refused_and_nothing_lost(chat, tmp_path, content, wrong):
+    file = tmp_path / "talk.json"
+    if content is not None:
+        file.write_text(content)
+    result, asked = chat(f"Hi\n/load {file}\nHo\n", "--max-tokens", 1)
+    assert wrong in result.err
+    assert "Traceback" not in result.err
+    assert len(asked[1]) == 3
+
+
+def test_settings_are_changed_and_shown(chat):
+    result, _ = chat("/set max-tokens 2\nHi\n/set max_tokens 3\nHo\n/show\n/stats\n", "--max-tokens", 1)
+    assert "2 tokens in" in result.err
+    assert "3 tokens in" in result.err
+    assert "max_tokens 3" in result.err
+    assert "2 replies, 5 tokens in" in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [("/set temprature 1", "did you mean temperature?"), ("/set top_p 3", "top_p must be"),
+     ("/set seed x", "seed must be a number"), ("/retry", "there is no turn yet"),
+     ("/continue", "no reply to go on with"), ("/edit", "there is no turn yet")],
+)  # fmt: skip
+def test_a_command_that_cannot_be_carried_out_says_why(chat, line, wrong):
+    result, asked = chat(f"{line}\nHi\n", "--max-tokens", 1)
+    assert wrong in result.err
+    assert asked == [[("user", "Hi")]]
+
+
+def test_the_oldest_turns_leave_a_full_context_and_the_rest_stays_cached(chat):
+    lines = "".join(f"turn {i} " + "word " * 20 + "\n" for i in range(12))
+    result, asked = chat(lines, "--context", 512, "--max-tokens", 4)
+    assert result.code == 0, result.err
+    assert result.err.count("The context is full") == 1
+    firsts = [turns[0][1][:7] for turns in asked]
+    assert len(set(firsts)) < len(asked) / 2  # several turns begin alike, and share what is cached
+    assert [turns[-1][1][:6] for turns in asked] == [f"turn {i}" for i in range(10)] + ["turn 1", "turn 1"]

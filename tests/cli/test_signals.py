@@ -146,6 +146,17 @@ class Terminal:
             self.seen += data.decode(errors="replace")
         return self.seen
 
+    def read_plain(self, wanted, seconds=30):
+        """The same on what was written without the sequences that move the cursor and colour."""
+        while not re.search(wanted, self.plain):
+            before = len(self.seen)
+            self.read_until(rf"(?s).{{{before + 1}}}", seconds)
+        return self.plain
+
+    @property
+    def plain(self):
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|[\x08\r]", "", self.seen)
+
     def type(self, text):
         os.write(self.fd, text.encode())
 
@@ -200,13 +211,16 @@ def test_no_color_is_heeded(terminal):
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text.split("\x1b[?25h")[-1]), text
 
 
+PROMPT = r"\n> ?$"
+
+
 def test_in_a_chat_ctrl_c_stops_the_reply_then_ends(terminal):
     screen = terminal("chat", *LONG)
-    screen.read_until("> $")
+    screen.read_plain(PROMPT)
     screen.type("Write a long story.\r")
-    screen.read_until(r"story\.\r\n.{40}(?s:.)*")
+    screen.read_plain(r"story\.\n.{40}(?s:.)*")
     screen.interrupt()
-    screen.read_until(r"interrupted\r\n(?s:.)*> $")
+    screen.read_plain(r"interrupted(?s:.)*" + PROMPT)
     screen.type("/exit\r")
     text = screen.read_until(None)
     assert screen.process.wait(timeout=10) == 0
@@ -215,15 +229,15 @@ def test_in_a_chat_ctrl_c_stops_the_reply_then_ends(terminal):
 
 def test_ctrl_c_at_a_prompt_drops_the_line_then_ends(terminal):
     screen = terminal("chat", *PLAIN)
-    screen.read_until("> $")
+    screen.read_plain(PROMPT)
     screen.type("a line not")
-    screen.read_until("a line not")
+    screen.read_plain("a line not")
     screen.interrupt()
-    screen.read_until(r"/exit ends\r\n(?s:.)*> $")
+    screen.read_plain(r"/exit ends(?s:.)*" + PROMPT)
     screen.type("typed")
-    screen.read_until("typed")
+    screen.read_plain("typed")
     screen.interrupt()  # in a row, but not at an empty prompt
-    screen.read_until(r"/exit ends(?s:.)*/exit ends\r\n(?s:.)*> $")
+    screen.read_plain(r"/exit ends(?s:.)*/exit ends(?s:.)*" + PROMPT)
     screen.interrupt()
     text = screen.read_until(None)
     assert screen.process.wait(timeout=10) == 130
@@ -233,7 +247,34 @@ def test_ctrl_c_at_a_prompt_drops_the_line_then_ends(terminal):
 
 def test_ctrl_d_ends_a_chat(terminal):
     screen = terminal("chat", *PLAIN)
-    screen.read_until("> $")
+    screen.read_plain(PROMPT)
     screen.type("\x04")
     screen.read_until(None)
     assert screen.process.wait(timeout=10) == 0
+
+
+def test_several_lines_are_one_turn_and_are_remembered(terminal, tmp_path):
+    file = tmp_path / "talk.json"
+    screen = terminal("chat", *PLAIN, "--max-tokens", "2", PACELINE_HOME=str(tmp_path))
+    screen.read_plain(PROMPT)
+    screen.type("\x1b[200~pasted\nlines\x1b[201~\r")
+    screen.read_plain(r" tokens in (?s:.)*" + PROMPT)
+    screen.type('"""\r')
+    screen.read_plain("… ?$")
+    screen.type("quoted\r")
+    screen.read_plain("quoted\n… ?$")
+    screen.type('lines"""\r')
+    screen.read_plain(r" tokens in (?s:.)* tokens in (?s:.)*" + PROMPT)
+    screen.type("typed\x1b\rlines\r")
+    screen.read_plain(r"(?: tokens in (?s:.)*){3}" + PROMPT)
+    screen.type(f"/save {file}\r")
+    screen.read_plain(r"6 messages are in (?s:.)*" + PROMPT)
+    screen.type("\x04")
+    screen.read_until(None)
+    said = [one["content"] for one in json.loads(file.read_text())["messages"] if one["role"] == "user"]
+    assert said == ["pasted\nlines", "quoted\nlines", "typed\nlines"]
+    assert "+typed\n+lines" in (tmp_path / "chat_history").read_text()
+    again = terminal("chat", *PLAIN, "--max-tokens", "2", PACELINE_HOME=str(tmp_path))
+    again.read_plain(PROMPT)
+    again.type("\x1b[A\x1b[A")  # beyond /save, and up within the turn of two lines
+    again.read_plain("typed")
