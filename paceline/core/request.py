@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from paceline.core.aliases import Floats, Ints
 from paceline.core.round import Round
+from paceline.core.tree import Draft
 from paceline.errors import PacelineError
 
 FinishReason = Literal["stop", "length", "error", "cancelled"]
@@ -186,7 +187,8 @@ class Event:
     """What a round made known about one request; exactly one event of a request has a finish reason.
 
     `logprobs` has one entry per token if they were asked for. `is_cut`: the text ends inside a character, shown as
-    U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside.
+    U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside. `draft`
+    is what was guessed in the round, without its distributions, `nodes` what was kept of it, the root excluded.
     """
 
     request: int
@@ -198,3 +200,5 @@ class Event:
     error: PacelineError | None = None
     round: Round | None = None
     logprobs: tuple[Logprobs, ...] = ()
+    draft: Draft | None = field(default=None, compare=False, repr=False)
+    nodes: tuple[int, ...] = ()

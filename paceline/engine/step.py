@@ -17,7 +17,7 @@ from paceline.core.aliases import Floats
 from paceline.core.batch import Forward, Logits
 from paceline.core.request import Event, Logprobs
 from paceline.core.round import Budget
-from paceline.core.tree import Verdict, Verified
+from paceline.core.tree import Draft, Verdict, Verified
 from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
 from paceline.engine.batch import Part, pack, trunk
@@ -147,8 +147,23 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
     if sequence.finish_reason:
         end(parts, sequence)
     sources = sources_of(share.draft, verdict, parts.drafter.sources)[:kept]
-    event = Event(sequence.id, tokens, text, sources, sequence.finish_reason, sequence.is_cut, logprobs=logprobs)
+    event = Event(
+        sequence.id,
+        tokens,
+        text,
+        sources,
+        sequence.finish_reason,
+        sequence.is_cut,
+        logprobs=logprobs,
+        draft=shown(share.draft),
+        nodes=verdict.nodes,
+    )
     return event, verdict
+
+
+def shown(draft: Draft) -> Draft:
+    """Return a draft without its distributions: an event may wait long to be read, and they are as long as a row."""
+    return Draft(draft.tree, draft.acceptance_prob, draft.source)
 
 
 def part_of(logits: Floats, rows: slice) -> Floats:

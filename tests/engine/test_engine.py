@@ -322,3 +322,18 @@ def test_a_round_counts_a_tree_by_depth_and_source():
     assert round.drafted == (2, 1, 1)
     assert round.accepted == (1, 1, 0)
     assert round.by_source == {"a": (2, 1), "b": (2, 1)}
+
+
+def test_events_tell_of_the_draft_and_of_what_was_kept():
+    model = TinyModel(VOCAB, reach=None, context=1024)
+    engine = engine_of(model)
+    engine.add(Request(0, [1, 2], SamplingParams(max_tokens=24)))
+    answer = [token for event in engine.run() for token in event.tokens]
+    engine = engine_of(model, ScriptedDrafter(bush(VOCAB, right_for=3), {0: answer}))
+    engine.add(Request(0, [1, 2], SamplingParams(max_tokens=24)))
+    drafted = [event for event in engine.run() if event.draft is not None and event.draft.drafted]
+    assert len(drafted) > 3
+    for event in drafted:
+        assert event.draft.tree.tokens[list(event.nodes)].tolist() == [*event.tokens][: len(event.nodes)]
+        assert [bool(source) for source in event.sources[: len(event.nodes)]] == [True] * len(event.nodes)
+        assert not event.draft.distributions
