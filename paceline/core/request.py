@@ -158,6 +158,18 @@ class Edits:
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """What one request asks of speculation; it never changes the reply.
+
+    `draft_tokens`: guesses of a round at most, 0 for none; `sources`: those that may guess. `None` leaves it to the
+    engine.
+    """
+
+    draft_tokens: int | None = None
+    sources: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What drafters and verifiers may see of a sequence: its committed tokens and how the next ones are drawn."""
 
@@ -189,6 +201,7 @@ class Event:
     `logprobs` has one entry per token if they were asked for. `is_cut`: the text ends inside a character, shown as
     U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside. `draft`
     is what was guessed in the round, without its distributions, `nodes` what was kept of it, the root excluded.
+    `cached`: tokens of the prompt that were in the cache when the request began.
     """
 
     request: int
@@ -202,3 +215,4 @@ class Event:
     logprobs: tuple[Logprobs, ...] = ()
     draft: Draft | None = field(default=None, compare=False, repr=False)
     nodes: tuple[int, ...] = ()
+    cached: int = 0

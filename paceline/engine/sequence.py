@@ -8,23 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.core.aliases import Ints
-from paceline.core.request import FinishReason, SamplingParams, View
+from paceline.core.request import FinishReason, SamplingParams, Speculation, View
 from paceline.engine.logit_edits import edits_of
 from paceline.text.grammar import mask_of
 from paceline.text.stream import IncrementalDecoder, StopMatcher
 from paceline.text.tokenizer import Tokenizer
 
+FREE = Speculation()  # the engine decides
 WAITING = -1  # the cache handle of a sequence that holds nothing yet
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller's request: token ids, how to draw the reply, and the reply that is expected, if any."""
+    """A caller's request: token ids, how to draw the reply, what it is expected to be, and how to speculate."""
 
     id: int
     prompt: Seq[int]
     params: SamplingParams
     prediction: Seq[int] | None = None
+    speculation: Speculation = FREE
 
 
 class Sequence:
@@ -36,6 +38,8 @@ class Sequence:
 
     def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
         self.id, self.params, self.cache = request.id, request.params, WAITING
+        self.speculation = request.speculation
+        self.cached: int | None = None  # tokens of the prompt that were in the cache when it began
         self.has_played, self.turn = False, 0
         self.prompt_length = len(request.prompt)
         self.limit = min(self.prompt_length + request.params.max_tokens, context)

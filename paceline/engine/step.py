@@ -6,6 +6,7 @@ plain decode step a tree of one node, a verification a tree of guesses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -20,6 +21,7 @@ from paceline.core.round import Budget
 from paceline.core.tree import Draft, Verdict, Verified
 from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
+from paceline.draft.tree_ops import subtree
 from paceline.engine.batch import Part, pack, trunk
 from paceline.engine.metrics import round_of, sources_of
 from paceline.engine.scheduler import ROWS, Scheduler
@@ -56,10 +58,12 @@ def step(parts: Parts) -> list[Event]:
     views = [sequence.view() for sequence in chosen]
     load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
     budgets = parts.controller.budgets(views, load)
-    budgets = [limit(budget, s, parts.cache, parts.model) for budget, s in zip(budgets, chosen, strict=True)]
+    names = parts.drafter.sources
+    budgets = [limit(budget, s, parts.cache, parts.model, names) for budget, s in zip(budgets, chosen, strict=True)]
     decided = parts.clock()
     drafts = parts.drafter.propose(views, budgets)
     check(drafts, views, parts.model.spec.vocab, parts.drafter.sources)
+    drafts = [wanted(draft, s, names) for draft, s in zip(drafts, chosen, strict=True)]
     if not parts.model.capabilities.trees:
         drafts = [trunk(draft) for draft in drafts]
     drafted = parts.clock()
@@ -74,7 +78,6 @@ def step(parts: Parts) -> list[Event]:
         other = (decided - started) + (packed - drafted) + (ended - verified)
         n = len(shares)
         spent = ((drafted - decided) / n, (verified - packed) / n, other / n)
-        names = parts.drafter.sources
         rows, took = len(batch.tokens), parts.drafter.spent
         rounds = [
             round_of(e, verdict, s, names, rows=rows, spent=took, seconds=spent)
@@ -88,13 +91,33 @@ def step(parts: Parts) -> list[Event]:
         raise
 
 
-def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model) -> Budget:
-    """Cut a budget to what may still be committed; while a text is read it is empty."""
+def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model, sources: tuple[str, ...]) -> Budget:
+    """Cut a budget to what may still be committed and to what the request wants; while a text is read it is empty."""
     if len(sequence) - cache.length(sequence.cache) > 1:
         return replace(budget, nodes=0, depth=0)
     room = max(min(sequence.room - 1, model.spec.context - len(sequence) - 1), 0)
+    wanted, step = sequence.speculation, budget.step
+    if wanted.draft_tokens is not None:
+        room = min(room, wanted.draft_tokens)
+        budget = replace(budget, nodes=min(budget.nodes, wanted.draft_tokens))
+    if wanted.sources is not None:
+        if wanted.sources.isdisjoint(sources):
+            room = 0
+        step = {**step, **dict.fromkeys((name for name in sources if name not in wanted.sources), math.inf)}
     nodes, depth = min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room)
-    return Budget(nodes, depth, budget.price, budget.step, budget.plain, budget.floor)
+    return Budget(nodes, depth, budget.price, step, budget.plain, budget.floor)
+
+
+def wanted(draft: Draft, sequence: Sequence, names: tuple[str, ...]) -> Draft:
+    """Drop the guesses of sources that a request leaves out, with all below them; a drafter may have several."""
+    sources = sequence.speculation.sources
+    if sources is None or not draft.drafted:
+        return draft
+    kept = {0}
+    for node in range(1, len(draft.tree)):
+        if int(draft.tree.parents[node]) in kept and names[int(draft.source[node])] in sources:
+            kept.add(node)
+    return draft if len(kept) == len(draft.tree) else subtree(draft, sorted(kept - {0}))
 
 
 def settle_all(parts: Parts, shares: list[Part], out: Forward) -> list[tuple[Event, Verdict | None]]:
@@ -127,7 +150,7 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
     known = sequence.tokens[start : start + share.pending].tolist()
     if not share.is_complete:
         parts.cache.commit(sequence.cache, pending, known)
-        return Event(sequence.id, (), ""), None
+        return Event(sequence.id, (), "", cached=sequence.cached or 0), None
     view, said = sequence.view(), part_of(out.logits, share.rows)
     verdict = parts.verifier.verify(share.draft, said, view)
     guesses = share.draft.tree.tokens.tolist()
@@ -157,6 +180,7 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
         logprobs=logprobs,
         draft=shown(share.draft),
         nodes=verdict.nodes,
+        cached=sequence.cached or 0,
     )
     return event, verdict
 

@@ -6,7 +6,7 @@ import pytest
 from paceline import choices
 from paceline.control.fixed import FixedController
 from paceline.control.optimal import OptimalController
-from paceline.core.request import Event, SamplingParams
+from paceline.core.request import Event, SamplingParams, Speculation
 from paceline.core.round import Budget
 from paceline.core.tree import Draft, TokenTree, Verdict
 from paceline.draft.base import NoDrafter
@@ -198,10 +198,10 @@ def test_budgets_shrink_to_what_may_be_committed():
     (one,) = engine.parts.scheduler._waiting
     engine.step()
     assert (len(one), one.room) == (4, 4)
-    cut = limit(Budget(8, 8, np.zeros(9), {"a": 0.5}), one, engine.cache, engine.parts.model)
+    cut = limit(Budget(8, 8, np.zeros(9), {"a": 0.5}), one, engine.cache, engine.parts.model, ("a",))
     assert (cut.nodes, cut.depth, cut.step) == (8, 3, {"a": 0.5})
-    assert limit(Budget(2, 2), one, engine.cache, engine.parts.model) == Budget(2, 2)
-    assert limit(Budget(0, 0), one, engine.cache, engine.parts.model).nodes == 0
+    assert limit(Budget(2, 2), one, engine.cache, engine.parts.model, ("a",)) == Budget(2, 2)
+    assert limit(Budget(0, 0), one, engine.cache, engine.parts.model, ("a",)).nodes == 0
 
 
 def test_nothing_is_drafted_while_a_prompt_is_read():
@@ -337,3 +337,59 @@ def test_events_tell_of_the_draft_and_of_what_was_kept():
         assert event.draft.tree.tokens[list(event.nodes)].tolist() == [*event.tokens][: len(event.nodes)]
         assert [bool(source) for source in event.sources[: len(event.nodes)]] == [True] * len(event.nodes)
         assert not event.draft.distributions
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, None])
+def test_a_request_caps_its_own_drafts_and_no_others(most):
+    model = TinyModel(VOCAB, reach=None, context=1024)
+
+    def play(speculation):
+        drafter = ScriptedDrafter(half_liar(VOCAB, 2), answers)
+        engine = engine_of(model, drafter, length=4)
+        for i in range(2):
+            engine.add(Request(i, [1, 2 + i], SamplingParams(max_tokens=20), speculation=speculation[i]))
+        events = list(engine.run())
+        return [[e for e in events if e.request == i] for i in range(2)]
+
+    answers = {0: [], 1: []}
+    whole = play([Speculation(0), Speculation(0)])
+    assert not any(event.round.drafted for one in whole for event in one)
+    answers = {i: [token for event in one for token in event.tokens] for i, one in enumerate(whole)}
+    capped, other = play([Speculation(most), Speculation()])
+    assert [token for event in capped for token in event.tokens] == answers[0]
+    assert [token for event in other for token in event.tokens] == answers[1]
+    assert max(sum(event.round.drafted) for event in capped) == (4 if most is None else most)
+    assert max(sum(event.round.drafted) for event in other) == 4
+
+
+@pytest.mark.parametrize("wanted", [{"ngram"}, {"one"}, {"nothing else"}, {"ngram", "one"}])
+def test_a_request_chooses_its_sources(wanted):
+    class Two(ScriptedDrafter):
+        """Its guesses are of two sources by turns."""
+
+        sources = ("one", "two")
+
+        def _propose(self, view, budget):
+            draft = super()._propose(view, budget)
+            return Draft(draft.tree, draft.acceptance_prob, (np.arange(len(draft.tree)) // 3 % 2).astype(np.int8))
+
+    model = TinyModel(VOCAB, reach=1, context=1024)
+    answers = {0: [token for event in played(model, NoDrafter(), Speculation()) for token in event.tokens]}
+    drafter = MixDrafter([NgramDrafter(), Two(bush(VOCAB, right_for=4), answers)])
+    events = played(model, drafter, Speculation(sources=frozenset(wanted)))
+    assert [token for event in events for token in event.tokens] == answers[0]
+    guessed = {name for event in events for name in event.round.by_source}
+    assert guessed == wanted & {"ngram", "one"}
+
+
+def played(model, drafter, speculation):
+    engine = engine_of(model, drafter, length=6)
+    engine.add(Request(0, [1, 2, 1, 2, 1, 2], SamplingParams(max_tokens=60), speculation=speculation))
+    return list(engine.run())
+
+
+def test_the_first_event_tells_what_was_cached():
+    engine = engine_of()
+    for i, cached in enumerate((0, 96)):
+        engine.add(Request(i, list(range(16)) * 7, SamplingParams(max_tokens=2)))
+        assert {event.cached for event in engine.run()} == {cached}
