@@ -25,6 +25,7 @@ from paceline.errors import PacelineError
 COMMANDS = {
     "generate": "Reply to one prompt, with speculation.",
     "chat": "Talk with a model, turn by turn.",
+    "serve": "Serve a model over HTTP, with OpenAI's API and a page to watch it.",
     "doctor": "Measure what speculation gains here, and say why.",
     "calibrate": "Measure this machine anew, and say what is kept.",
     "audit": "Prove that speculation changes nothing on this machine.",

@@ -22,6 +22,7 @@ class RequestOutput:
         self.finish_reason: FinishReason | None = None
         self.error: PacelineError | None = None
         self.is_cut = False
+        self.cached = 0  # tokens of the prompt that were in the cache
         self.logprobs = list[Logprobs]()
         self.tally = Tally()
         self._lock = threading.RLock()  # another thread may ask for a completion
@@ -38,6 +39,7 @@ class RequestOutput:
             self.logprobs += event.logprobs
             self.finish_reason, self.is_cut, self.error = event.finish_reason, event.is_cut, event.error
             self.last = seconds
+            self.cached = max(self.cached, event.cached)
             if event.round is not None and event.tokens:
                 self.tally.add(event.round)
                 if self.first is not None:

@@ -94,12 +94,12 @@ class LLM:
             slots=self.config.slots,
             cache_bytes=self.config.cache_bytes,
         )
-        self._service = Service(
+        self.service = Service(
             self.engine,
             upkeep=Upkeep(self.target.model, drafter, self.calibration_key, measured),
             memory=WarmStart.of(self.calibration_key, drafter, controller),
         )
-        weakref.finalize(self, self._service.close).atexit = False  # the service closes itself at exit
+        weakref.finalize(self, self.service.close).atexit = False  # the service closes itself at exit
         self.setup = Setup(
             self.target.name,
             drafter.sources,
@@ -173,14 +173,14 @@ class LLM:
         while its events wait to be read.
         """
         ids = self.encode(prompt, chat=chat, special=special)
-        request = Request(next(self._ids), ids, _checked(params), self._predicted(prediction))
+        request = Request(next(self._ids), ids, _checked(params), self.predicted(prediction))
         self.engine.check(request)
         record = RequestOutput(request)
 
         def ended() -> None:
             self._latest = [*ids, *record.tokens]
 
-        return Reply(Events(self._service, record, ended), lambda: self._completion(record))
+        return Reply(Events(self.service, record, ended), lambda: self._completion(record))
 
     def chat(
         self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
@@ -196,7 +196,7 @@ class LLM:
 
         The end of the process, or of the last reference, does the same.
         """
-        self._service.close()
+        self.service.close()
 
     # ---- text
 
@@ -236,7 +236,7 @@ class LLM:
         Raises:
             UsageError: some are.
         """
-        if not self._service.call(lambda: self.engine.is_idle):
+        if not self.service.call(lambda: self.engine.is_idle):
             raise UsageError(f"{what} must have the model to itself, got open replies", hint="read or close them first")
 
     def plain_seconds_per_token(self, tokens: Seq[int] | None = None, repeats: int = 8) -> float:
@@ -251,7 +251,7 @@ class LLM:
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise UsageError(f"repeats must be a whole number from 1 on, got `{repeats!r:.80}`")
         text = self.encode(self._latest if tokens is None else tokens) or [0]
-        return self._service.call(lambda: self._plain_seconds(text, repeats))
+        return self.service.call(lambda: self._plain_seconds(text, repeats))
 
     def _plain_seconds(self, text: list[int], repeats: int) -> float:
         self.engine.check_text(text, most=self.context)  # a reply may have filled the context
@@ -271,7 +271,7 @@ class LLM:
 
     # ---- rounds
 
-    def _predicted(self, prediction: str | None) -> list[int] | None:
+    def predicted(self, prediction: str | None) -> list[int] | None:
         """Return the token ids of a prediction; refuse one that no drafter would read."""
         if prediction is None:
             return None
@@ -290,7 +290,7 @@ class LLM:
         params: SamplingParams | Seq[SamplingParams] | None,
         prediction: str | None,
     ) -> list[Completion]:
-        expected = self._predicted(prediction)
+        expected = self.predicted(prediction)
         each = params if isinstance(params, (list, tuple)) else [params] * len(prompts)
         if len(each) != len(prompts):
             raise UsageError(f"params must be one for all prompts or one for each of {len(prompts)}, got `{len(each)}`")
@@ -302,16 +302,16 @@ class LLM:
             self.engine.check(record.request)
         left = [(record, Ticket(record.request, at_once=False)) for record in records]
         try:
-            self._service.ask([ticket for _, ticket in left])
+            self.service.ask([ticket for _, ticket in left])
             while left:
                 record, ticket = left[0]
-                for event, seconds in self._service.read(ticket):
+                for event, seconds in self.service.read(ticket):
                     record.add(event, seconds)
                 del left[0]
         finally:
             for wait in (False, True):
                 for _, ticket in left:
-                    self._service.cancel(ticket, wait=wait)
+                    self.service.cancel(ticket, wait=wait)
         return [self._completion(record) for record in records]
 
     def _completion(self, record: RequestOutput) -> Completion:

@@ -58,7 +58,7 @@ def test_a_reply_goes_on_while_its_reader_does_something_else(llm):
     events = iter(reply)
     first = next(events)
     deadline = time.monotonic() + 20
-    while not llm._service.call(lambda: llm.engine.is_idle) and time.monotonic() < deadline:
+    while not llm.service.call(lambda: llm.engine.is_idle) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert reply.completion.token_ids == list(first.tokens), "as far as it was read"
     list(events)

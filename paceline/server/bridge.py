@@ -1,0 +1,218 @@
+"""Between asyncio and the thread that generates: requests go in, events come out, without a thread for each.
+
+A host owns the model: it loads it beside the running server, counts the open requests, refuses what the queue has no
+room for, and drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.core.request import Event, SamplingParams, Speculation
+from paceline.engine.request_output import RequestOutput
+from paceline.engine.sequence import FREE, Request
+from paceline.errors import PacelineError
+from paceline.server.errors import Refusal
+from paceline.service.service import Ticket
+
+if TYPE_CHECKING:
+    from paceline.engine.completion import Completion
+    from paceline.server.metrics import Metrics
+    from paceline.service.llm import LLM
+
+RETRY = 1  # seconds that a refused client is asked to wait
+
+
+class Line(Ticket):
+    """A ticket whose events an event loop awaits."""
+
+    def __init__(self, request: Request, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(request)
+        self._loop = loop
+        self.events: asyncio.Queue[tuple[Event, float]] = asyncio.Queue()
+
+    def put(self, event: Event, seconds: float) -> None:
+        """See `Ticket.put`; a loop that has ended takes no more events."""
+        self.has_ended = event.finish_reason is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.events.put_nowait, (event, seconds))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One reply to be made."""
+
+    prompt: Sequence[int]
+    params: SamplingParams
+    prediction: str | None = None
+    speculation: Speculation = FREE
+
+
+class Host:
+    """Serves one model.
+
+    Args:
+        name: what clients call the model.
+        load: loads it; called in a thread.
+        most_waiting: requests that may wait beside those that run.
+    """
+
+    def __init__(self, name: str, load: Callable[[], LLM], metrics: Metrics, *, most_waiting: int) -> None:
+        self.name, self.metrics = name, metrics
+        self._load, self._most_waiting = load, most_waiting
+        self._llm: LLM | None = None
+        self.failure: PacelineError | None = None  # why the model could not be loaded
+        self.is_draining = False
+        self._open = 0
+        self._ids = itertools.count()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self) -> None:
+        """Load the model; a failure is kept for those who ask."""
+        try:
+            self._llm = await asyncio.to_thread(self._load)
+        except PacelineError as error:
+            self.failure = error
+
+    @property
+    def is_ready(self) -> bool:
+        return self._llm is not None and not self.is_draining
+
+    @property
+    def llm(self) -> LLM:
+        """The model.
+
+        Raises:
+            Refusal: it is not loaded yet, could not be loaded, or the server is about to end.
+        """
+        if self.is_draining:
+            raise Refusal(503, "the server is about to end and takes no more requests", code="draining", retry=RETRY)
+        if self.failure is not None:
+            raise Refusal(503, f"the model cannot be loaded: {self.failure}", code="model_not_loaded")
+        if self._llm is None:
+            raise Refusal(503, "the model is still being loaded", code="loading", retry=RETRY)
+        return self._llm
+
+    @property
+    def loaded(self) -> LLM:
+        """The model, for replies under way: also while the server drains."""
+        assert self._llm is not None
+        return self._llm
+
+    def admit(self, count: int) -> None:
+        """Refuse replies that find neither a place to run nor one to wait in.
+
+        Raises:
+            Refusal: 429.
+        """
+        room = self.llm.config.slots + self._most_waiting - self._open
+        if count > room:
+            self.metrics.refused.inc()
+            raise Refusal(
+                429,
+                f"the queue has room for {max(room, 0)} more replies, got `{count}`",
+                code="queue_full",
+                retry=RETRY,
+            )
+
+    async def prepare(self, asked: Sequence[Asked]) -> Replies:
+        """Check requests and take places in the queue for them; nothing is generated before the first event is awaited.
+
+        Raises:
+            Refusal: there is no room.
+            PacelineError: one cannot run.
+        """
+        llm, loop = self.llm, asyncio.get_running_loop()
+        self.admit(len(asked))
+        self._take(len(asked))
+        try:
+            requests = [
+                Request(next(self._ids), one.prompt, one.params, llm.predicted(one.prediction), one.speculation)
+                for one in asked
+            ]
+            for request in requests:
+                await asyncio.to_thread(llm.engine.check, request)
+        except BaseException:
+            self._take(-len(asked))
+            raise
+        return Replies(self, llm, [Line(request, loop) for request in requests])
+
+    def _take(self, count: int) -> None:
+        self._open += count
+        if self._open:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more requests, wait for the open ones so long at most, and close the model."""
+        self.is_draining = True
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        if self._llm is not None:
+            await asyncio.to_thread(self._llm.close)
+
+    @property
+    def open_replies(self) -> int:
+        """How many replies run or wait."""
+        return self._open
+
+
+class Replies:
+    """Replies made side by side, and their places in the queue, which are given back at the end or by `close`."""
+
+    def __init__(self, host: Host, llm: LLM, lines: Sequence[Line]) -> None:
+        self.outputs = [RequestOutput(line.request) for line in lines]
+        self._host, self._llm, self._lines = host, llm, lines
+        self._is_open = True
+
+    async def events(self) -> AsyncIterator[tuple[int, Event]]:
+        """Yield (which reply, its event) to the last one of each; closed early, the replies are cancelled."""
+        merged: asyncio.Queue[tuple[int, Event, float]] = asyncio.Queue()
+        readers = [asyncio.create_task(_read(line, i, merged)) for i, line in enumerate(self._lines)]
+        try:
+            self._llm.service.ask(self._lines)
+            left = len(self._lines)
+            while left:
+                i, event, seconds = await merged.get()
+                self.outputs[i].add(event, seconds)
+                self._host.metrics.see(event, self.outputs[i])
+                left -= event.finish_reason is not None
+                yield i, event
+        finally:
+            for line in self._lines:
+                if not line.has_ended:
+                    self._llm.service.cancel(line)
+            for reader in readers:
+                reader.cancel()
+            self.close()
+
+    def completions(self) -> list[Completion]:
+        """Return the replies as far as they came."""
+        llm = self._llm
+        reason = llm.engine.parts.controller.reason
+        return [output.completion(llm.setup, llm.load_seconds, reason) for output in self.outputs]
+
+    def close(self) -> None:
+        """Give the places back."""
+        if self._is_open:
+            self._is_open = False
+            self._host._take(-len(self._lines))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.close()  # a response that was never begun
+
+
+async def _read(line: Line, place: int, merged: asyncio.Queue[tuple[int, Event, float]]) -> None:
+    while True:
+        event, seconds = await line.events.get()
+        await merged.put((place, event, seconds))
+        if event.finish_reason is not None:
+            return

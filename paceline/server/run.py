@@ -1,0 +1,58 @@
+"""Run the server until it is told to end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from paceline.errors import UsageError
+from paceline.server.app import Limits, create_app
+from paceline.server.bridge import Host
+from paceline.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from paceline.service.llm import LLM
+
+
+def serve(
+    name: str,
+    load: Callable[[], LLM],
+    *,
+    address: str,
+    port: int,
+    limits: Limits,
+    most_waiting: int,
+    access_log: bool,
+    started: Callable[[str], None],
+) -> None:
+    """Serve one model; returns once SIGTERM or Ctrl-C has ended it and open replies have had their time.
+
+    Args:
+        started: told the URL once the port is open, before the model is loaded.
+
+    Raises:
+        UsageError: the address cannot be listened at.
+    """
+    try:
+        listening = socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"the server cannot listen at {address}:{port}: {getattr(error, 'strerror', None) or error}",
+            hint="choose another --port, or 0 for any that is free",
+        ) from error
+    with listening:
+        shown = f"[{address}]" if ":" in address else address
+        started(f"http://{shown}:{listening.getsockname()[1]}")
+        host = Host(name, load, Metrics(name), most_waiting=most_waiting)
+        config = uvicorn.Config(
+            create_app(host, limits),
+            log_level="info" if access_log else "warning",
+            access_log=access_log,
+            timeout_graceful_shutdown=int(limits.drain_seconds) + 1,
+            lifespan="on",
+            server_header=False,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
