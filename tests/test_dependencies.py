@@ -51,7 +51,9 @@ def test_only_the_benchmarks_import_what_only_they_declare():
 def test_dev_declares_what_tests_and_tools_import():
     used = imported("tests") | imported("tools")
     packages = declared([*PROJECT["dependencies"], *OPTIONAL])
-    assert used - packages == declared(EXTRAS["dev"]) - COMMANDS - declared([*EXTRAS["plot"], *EXTRAS["grammar"]])
+    assert used - packages == declared(EXTRAS["dev"]) - COMMANDS - declared(
+        [*EXTRAS["plot"], *EXTRAS["grammar"], *EXTRAS["serve"]]
+    )
 
 
 def test_the_docs_explain_each_dependency_and_nothing_else():

@@ -23,6 +23,7 @@ from paceline.server.bridge import Asked, Host, Replies
 from paceline.server.errors import Refusal, body_of, refusal_of
 from paceline.server.replies import chat_logprobs, speculation, text_logprobs, trace, usage
 from paceline.server.schema import BODIES, ChatBody, CompletionBody, DetokenizeBody, Sampling, TokenizeBody, text_of
+from paceline.text.stream import IncrementalDecoder
 
 Json = dict[str, Any]
 PING = 15  # seconds between keep-alive comments of a stream
@@ -96,7 +97,7 @@ async def _chat_chunks(host: Host, body: ChatBody, replies: Replies) -> AsyncIte
             "choices": [{"index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
         }
 
-    begun: set[int] = set()
+    begun, tracer = set[int](), _Tracer(host, body, replies)
     async with aclosing(replies.events()) as events:  # type: ignore[type-var]
         async for i, event in events:
             _raise_failed(event)
@@ -105,7 +106,7 @@ async def _chat_chunks(host: Host, body: ChatBody, replies: Replies) -> AsyncIte
                 yield chunk(i, {"role": "assistant", "content": ""})
             if event.tokens:
                 logprobs = chat_logprobs(event.logprobs, host.loaded.tokenizer) if event.logprobs else None
-                yield _traced(host, body, event, chunk(i, {"content": event.text}, None, logprobs))
+                yield tracer.add(i, event, chunk(i, {"content": event.text}, None, logprobs))
             if event.finish_reason:
                 yield chunk(i, {}, event.finish_reason)
     if body.wants_usage:
@@ -155,7 +156,7 @@ def _prompts(host: Host, body: CompletionBody) -> tuple[list[list[int]], list[st
 async def _text_chunks(host: Host, body: CompletionBody, replies: Replies, leads: Sequence[str]) -> AsyncIterator[Json]:
     head = _head(host, "text_completion", "cmpl")
     offsets = [len(lead) for lead in leads]
-    begun: set[int] = set()
+    begun, tracer = set[int](), _Tracer(host, body, replies)
     async with aclosing(replies.events()) as events:  # type: ignore[type-var]
         async for i, event in events:
             _raise_failed(event)
@@ -166,7 +167,7 @@ async def _text_chunks(host: Host, body: CompletionBody, replies: Replies, leads
             logprobs = text_logprobs(event.logprobs, host.loaded.tokenizer, offsets[i]) if event.logprobs else None
             offsets[i] += len(event.text)
             choice = {"index": i, "text": text, "logprobs": logprobs, "finish_reason": event.finish_reason}
-            yield _traced(host, body, event, {**head, "choices": [choice]})
+            yield tracer.add(i, event, {**head, "choices": [choice]})
     if body.wants_usage:
         yield {**head, "choices": [], **_numbers(body, replies, replies.completions())}
 
@@ -234,10 +235,21 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _traced(host: Host, body: Sampling, event: Event, chunk: Json) -> Json:
-    if body.speculation and body.speculation.trace:
-        chunk["paceline"] = trace(host, event, host.loaded.engine.parts.drafter.sources)
-    return chunk
+class _Tracer:
+    """Adds to chunks what speculation did, where a request asks for it."""
+
+    def __init__(self, host: Host, body: Sampling, replies: Replies) -> None:
+        self._host = host
+        self._decoders = [
+            IncrementalDecoder(host.loaded.tokenizer, at_start=False)
+            for _ in replies.outputs
+            if body.speculation and body.speculation.trace
+        ]
+
+    def add(self, i: int, event: Event, chunk: Json) -> Json:
+        if self._decoders:
+            chunk["paceline"] = trace(self._host, event, self._decoders[i])
+        return chunk
 
 
 def _numbers(body: Sampling, replies: Replies, completions: Sequence[Completion]) -> Json:

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Limits:
     """What a request may be.
 
-    `keys`: of those who may ask, none for everybody; `body_bytes`: of a body; `drain_seconds`: that open replies have
+    `keys`: one of them is wanted, if there are any; `body_bytes`: of a body; `drain_seconds`: that open replies have
     at the end; `allows_unknown`: fields that the schemas lack are left out, where they are refused otherwise.
     """
 

@@ -74,7 +74,7 @@ class Host:
         self._idle.set()
 
     async def start(self) -> None:
-        """Load the model; a failure is kept for those who ask."""
+        """Load the model; a failure is told with each request."""
         try:
             self._llm = await asyncio.to_thread(self._load)
         except PacelineError as error:

@@ -10,6 +10,7 @@ from paceline.engine.completion import Completion
 from paceline.engine.metrics import Tally
 from paceline.server.bridge import Host
 from paceline.server.metrics import plain_seconds
+from paceline.text.stream import IncrementalDecoder
 from paceline.text.tokenizer import Tokenizer
 
 Json = dict[str, Any]
@@ -93,15 +94,20 @@ def text_logprobs(entries: Sequence[Logprobs], tokenizer: Tokenizer, offset: int
     }
 
 
-def trace(host: Host, event: Event, sources: Sequence[str]) -> Json:
-    """Return what a round did, for those who watch: each token with its source, and the draft with what was kept."""
+def trace(host: Host, event: Event, decoder: IncrementalDecoder) -> Json:
+    """Return what a round did: each token with its source, and the draft with what was kept.
+
+    Args:
+        decoder: has read the reply's tokens so far.
+    """
+    sources = host.loaded.engine.parts.drafter.sources
     tokenizer, plain = host.loaded.tokenizer, plain_seconds(host)
     draft, nodes = event.draft, event.nodes
     said: Json = {
         "tokens": [
             {
                 "id": token,
-                "text": _shown(tokenizer, token),
+                "text": decoder.push(token),
                 "source": source,
                 "depth": depth + 1,
                 "probability": _odds(draft.acceptance_prob[nodes[depth]]) if draft and depth < len(nodes) else None,

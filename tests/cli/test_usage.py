@@ -251,7 +251,7 @@ def test_the_top_help_lists_what_is_built_and_nothing_else(cli):
         result = cli(*arguments)
         assert result.code == 0
         assert all(name in result.out for name in COMMANDS)
-        assert not any(name in result.out for name in ("serve", "train"))
+        assert not any(name in result.out for name in ("train", "finetune"))
 
 
 def test_help_shows_the_defaults_of_the_dataclasses(cli, monkeypatch):

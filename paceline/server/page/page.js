@@ -126,7 +126,7 @@ function showPanel(said, started, first) {
 }
 
 function drawTree(tree) {
-  const width = 92, height = 22, depth = [0], row = [0], kept = new Set([0, ...tree.accepted]);
+  const height = 22, depth = [0], row = [0], kept = new Set([0, ...tree.accepted]);
   const children = tree.tokens.map(() => []);
   tree.parents.forEach((parent, node) => { if (parent >= 0) children[parent].push(node); });
   let rows = 0;
@@ -136,20 +136,29 @@ function drawTree(tree) {
     children[node].forEach((child, i) => { if (i) rows += 1; place(child, level + 1); });
   };
   place(0, 0);
-  const picture = make("svg", "", { width: (Math.max(...depth) + 1) * width, height: (rows + 1) * height + 8, role: "img",
+  const shown = tree.tokens.map((text) => {
+    const visible = text.replaceAll("\n", "⏎").replaceAll(" ", "·");
+    return visible.length > 10 ? `${visible.slice(0, 9)}…` : visible;
+  });
+  const starts = [4], widths = [];
+  for (let level = 0; level <= Math.max(...depth); level += 1) {
+    widths[level] = 7.3 * Math.max(...shown.filter((_, node) => depth[node] === level).map((text) => text.length));
+    starts[level + 1] = starts[level] + widths[level] + 24;
+  }
+  const picture = make("svg", "", { width: starts.at(-1), height: (rows + 1) * height + 8, role: "img",
     "aria-label": `draft of ${tree.tokens.length - 1} guesses, ${tree.accepted.length} accepted` });
-  tree.tokens.forEach((text, node) => {
-    const x = depth[node] * width + 4, y = row[node] * height + 16, parent = tree.parents[node];
+  shown.forEach((text, node) => {
+    const x = starts[depth[node]], y = row[node] * height + 16, parent = tree.parents[node];
     if (parent >= 0) {
-      const x0 = depth[parent] * width + width - 14, y0 = row[parent] * height + 12;
-      picture.append(make("path", "", { svg: 1, d: `M${x0},${y0} C${x0 + 10},${y0} ${x - 12},${y - 4} ${x - 2},${y - 4}`,
+      const x0 = starts[depth[parent]] + 7.3 * shown[parent].length + 3, y0 = row[parent] * height + 12;
+      picture.append(make("path", "", { svg: 1, d: `M${x0},${y0} C${x - 12},${y0} ${x - 14},${y - 4} ${x - 3},${y - 4}`,
         class: kept.has(node) ? "kept" : "" }));
     }
     const group = make("g", "", { svg: 1, class: kept.has(node) ? "kept" : "" });
-    const shown = text.replaceAll("\n", "⏎").replaceAll(" ", "·");
-    const label = make("text", shown.length > 10 ? `${shown.slice(0, 9)}…` : shown, { svg: 1, x, y });
+    const label = make("text", text, { svg: 1, x, y });
     const odds = tree.probabilities[node];
-    label.append(make("title", node ? `${tree.sources[node]}${odds == null ? "" : `, ${Math.round(100 * odds)} %`}` : "last token", { svg: 1 }));
+    const told = node ? `${tree.sources[node]}${odds == null ? "" : `, ${Math.round(100 * odds)} %`}` : "last token";
+    label.append(make("title", told, { svg: 1 }));
     group.append(label);
     picture.append(group);
   });
