@@ -118,9 +118,10 @@ class OptimalController:
         clock = self._clock(count)
         rate = clock.plain_rate * max(self._plain / self._predicted if self._predicted else 1.0, 1.0)
         reads, backlogs = self._readable(views, load, clock)
-        most = self._affordable(count, clock)
+        rows = self._affordable_rows(count, clock)
+        most = {name: self._affordable_depth(source, count, clock, rows) for name, source in self._sources.items()}
         lengths = {
-            name: self._lengths(source, reads[name], clock, rate, most) for name, source in self._sources.items()
+            name: self._lengths(source, reads[name], clock, rate, most[name]) for name, source in self._sources.items()
         }
         self._decision = Decision(
             clock, rate, self._sources, self._sequences, lengths, self.guard, self._gates, backlogs
@@ -129,7 +130,7 @@ class OptimalController:
             return [NOTHING] * count
         for name, source in self._sources.items():
             if not any(lengths[name]):
-                lengths[name] = self._tries(source, reads[name], clock, most)
+                lengths[name] = self._tries(source, reads[name], clock, most[name])
                 source.unheard *= not (any(lengths[name]) and source.has_run)
         depths = [max(own[i] for own in lengths.values()) for i in range(count)]
         step.is_open = any(depths)
@@ -138,7 +139,7 @@ class OptimalController:
         step.asked = {
             name: [i for i, length in zip(self._sequences, own, strict=True) if length] for name, own in lengths.items()
         }
-        return self._priced(clock, rate, lengths, depths)
+        return self._priced(clock, rate, lengths, depths, rows)
 
     def _follow(self, views: Sequence[View]) -> None:
         """Keep these sequences; silent sources are asked again soon where all texts are new."""
@@ -178,12 +179,16 @@ class OptimalController:
                     backlogs[name] = Backlog(tokens, seconds, saved)
         return found, backlogs
 
-    def _affordable(self, count: int, clock: Clock) -> int:
-        """Return the depth limit: a round without a hit may lose the purse, or as much as it held at first."""
-        plain, purse = self.guard.plain_seconds(count) or clock.plain, self.guard.purse
-        step = max(min(source.step_seconds, clock.plain) for source in self._sources.values())
-        paid = int((clock.added(step) <= max(purse, START) * plain).sum()) - 1
-        return max(min(self._most, self.cost.reach((1 + purse) * plain) // count - 1, paid), 0)
+    def _affordable_rows(self, count: int, clock: Clock) -> int:
+        """Return how many guesses each sequence may have: a round without a hit may lose the purse."""
+        plain = self.guard.plain_seconds(count) or clock.plain
+        return max(min(self._most, self.cost.reach((1 + self.guard.purse) * plain) // count - 1), 0)
+
+    def _affordable_depth(self, source: Source, count: int, clock: Clock, rows: int) -> int:
+        """Return a source's depth limit: its rows and steps may lose the purse, or as much as it held at first."""
+        plain = self.guard.plain_seconds(count) or clock.plain
+        added = clock.added(min(source.step_seconds, clock.plain))
+        return min(rows, int((added <= max(self.guard.purse, START) * plain).sum()) - 1)
 
     def _lengths(self, source: Source, reads: Sequence[bool], clock: Clock, rate: float, most: int) -> list[int]:
         """Return a source's depth for each sequence, 0 where it does not read the text.
@@ -221,9 +226,9 @@ class OptimalController:
         return [can and gate.is_open(i) for can, i in zip(reads, self._sequences, strict=True)]
 
     def _priced(
-        self, clock: Clock, rate: float, lengths: Mapping[str, Sequence[int]], depths: Sequence[int]
+        self, clock: Clock, rate: float, lengths: Mapping[str, Sequence[int]], depths: Sequence[int], most: int
     ) -> list[Budget]:
-        """Price each sequence's rows on top of the others' likely rows, and its share of the steps."""
+        """Price each sequence's rows, `most` at most, on top of the others' likely rows, and its share of the steps."""
         nodes = [self._nodes[i] * (depth > 0) for i, depth in zip(self._sequences, depths, strict=True)]
         steps = {name: self._step_price(self._sources[name], own, nodes, rate) for name, own in lengths.items()}
         drafting, found, prices = sum(map(bool, depths)), list[Budget](), dict[int, Probabilities]()
@@ -233,7 +238,7 @@ class OptimalController:
                 prices[rows] = self._row_prices(rows, rate, clock.extra / drafting)
             step = {name: own if lengths[name][i] else math.inf for name, own in steps.items()}
             own = {name: price for name, price in step.items() if price}
-            found.append(Budget(self._most, depth, prices[rows], own, rate / clock.plain_rate) if depth else NOTHING)
+            found.append(Budget(most, depth, prices[rows], own, rate / clock.plain_rate) if depth else NOTHING)
         self._force(lengths, found, clock)
         return found
 
