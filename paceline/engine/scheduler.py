@@ -16,6 +16,10 @@ from paceline.model.flatten import CHUNK, SLACK
 
 ROWS = CHUNK  # tokens of all texts that one round reads; guesses come on top, at their own price
 READING = 4  # one row of so many is kept for prompts, however many sequences decode
+PAUSE = 2.0  # usual rounds that reading may add to a round beside replies, where no more texts are read than go on
+UNSEEN = 0.010  # seconds that reading may add in any case
+BEGIN = 32  # rows that are read beside replies before their time is known
+LEARN = 0.5  # weight of the latest round in what rounds and rows usually take
 
 
 class Scheduler:
@@ -27,6 +31,8 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()  # in the order of arrival; a preempted sequence is first again
         self._running: list[Sequence] = []  # in the order of arrival
         self._turns = 0
+        self._round = 0.0  # usual seconds of a round that reads no prompt
+        self._row: float | None = None  # and of a row that is read
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn; it holds nothing until then."""
@@ -118,10 +124,28 @@ class Scheduler:
                 one.turn = self._turns
         rows = dict.fromkeys((one.id for one in others), 1)
         left = row_budget - len(rows)
+        if others and reading:
+            left = min(left, self._beside(len(others), len(reading)))
         for one in reading:
             rows[one.id] = min(lacking[one.id], left)
             left -= rows[one.id]
         return [(one, rows[one.id]) for one in self._running if rows.get(one.id)]
+
+    def _beside(self, others: int, reading: int) -> int:
+        """Return how many rows may be read in a round in which other texts go on, so that these are not held up."""
+        if self._row is None:
+            return BEGIN
+        seconds = max(PAUSE * max(reading / others, 1.0) * self._round, UNSEEN)
+        return max(int(seconds / max(self._row, 1e-9)), 1)
+
+    def saw(self, turns: list[tuple[Sequence, int]], seconds: float) -> None:
+        """Learn what a round took, by its forward's seconds."""
+        read, others = sum(rows for _, rows in turns if rows > 1), sum(rows == 1 for _, rows in turns)
+        if not read:
+            self._round += (LEARN if self._round else 1.0) * (seconds - self._round)
+            return
+        row = max(seconds - self._round * (others > 0), seconds / 10) / read
+        self._row = row if self._row is None else self._row + LEARN * (row - self._row)
 
     # ---- pages
 

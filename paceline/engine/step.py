@@ -71,6 +71,7 @@ def step(parts: Parts) -> list[Event]:
     packed = parts.clock()
     out = parts.model.forward(batch, parts.cache, taps=parts.drafter.taps)
     verified = parts.clock()
+    parts.scheduler.saw(turns, verified - packed)
     settlements: list[tuple[Event, Verdict | None]] = []
     try:
         settlements = settle_all(parts, shares, out)

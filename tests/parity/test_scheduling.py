@@ -1,5 +1,7 @@
 """Rows and pages are shared among requests, and no reply tells: each is what it is alone, whatever runs beside it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from parity_tools import caches_of, engine_of
@@ -172,6 +174,7 @@ def prompts(engine, lengths, **params):
 
 def test_eight_prompts_share_rounds_with_a_running_reply():
     watch = Watch(engine_of(model_of(), context=CONTEXT, slots=9))
+    watch.engine.parts = dataclasses.replace(watch.engine.parts, clock=lambda: 0.0)  # reading holds nothing up
     prompts(watch.engine, [5], max_tokens=400)
     watch.play()
     watch.said.clear()
@@ -324,3 +327,39 @@ def test_requests_in_line_stay_in_line():
         names = [one.id for one in watch.engine.parts.scheduler.sequences]
         assert names == sorted(names)
     assert watch.preempted >= 2
+
+
+class Clocked(TinyModel):
+    """A model whose forwards take 10 ms and 2 ms a row on a clock of its own."""
+
+    now = 0.0
+
+    def forward(self, batch, cache, *, taps=()):
+        self.now += 0.010 + 0.002 * len(batch.tokens)
+        return super().forward(batch, cache, taps=taps)
+
+
+def test_a_long_prompt_does_not_hold_up_a_running_reply():
+    """Alone a prompt is read 256 rows at a time; beside a reply, so many that a round takes three usual ones."""
+    model = Clocked(VOCAB, reach=2, context=4096)
+    engine = engine_of(model, context=4096, slots=4)
+    engine.parts = dataclasses.replace(engine.parts, clock=lambda: model.now)
+    engine.add(Request(0, [1, 2], SamplingParams(max_tokens=900)))
+    for _ in range(20):
+        engine.step()
+    engine.add(Request(1, [3] * 1500, SamplingParams(max_tokens=1)))
+    lengths, before = [], model.now
+    while engine.has(1):
+        events = engine.step()
+        assert {0} <= {event.request for event in events}
+        lengths.append(model.now - before)
+        before = model.now
+    assert max(lengths[3:]) < 3.2 * 0.012
+    assert sum(lengths) < 2 * (1500 * 0.002 + 6 * 0.010)
+    engine.cancel(0)
+    engine.add(Request(2, [4] * 1500, SamplingParams(max_tokens=1)))
+    rounds = 0
+    while engine.has(2):
+        engine.step()
+        rounds += 1
+    assert rounds == 6
