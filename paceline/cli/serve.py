@@ -13,9 +13,11 @@ import typer
 from paceline.cli import options as o
 from paceline.cli.generate import read_file
 from paceline.cli.terminal import importing, say
+from paceline.config import drafters_of
 from paceline.errors import UsageError
 
 KEY = "PACELINE_API_KEY"
+LEARNING = ("recycle", "lookahead", "suffix:")  # drafters whose tables outlive a request
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SERVER = "Server"
 
@@ -74,6 +76,14 @@ def serve(
             rich_help_panel=_SERVER,
         ),
     ] = False,
+    share_prefixes: Annotated[
+        bool,
+        typer.Option(
+            "--share-prefixes",
+            help="Let requests of one key find in the cache what those of another read.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log each request's path and status.", rich_help_panel=_SERVER)
     ] = False,
@@ -94,6 +104,12 @@ def serve(
     config, _ = given.chosen()
     config = replace(config, slots=slots, cache_bytes=cache_bytes)
     keys = _keys(api_key_file)
+    learning = [draft for draft in drafters_of(config) if draft.startswith(LEARNING)]
+    if len(keys) > 1 and learning and not share_prefixes:
+        raise UsageError(
+            f"drafter `{learning[0]}` learns from every request, and the server has {len(keys)} keys",
+            hint="choose another --draft, or let keys share with --share-prefixes",
+        )
     with importing():
         try:
             from paceline.server.app import Limits
@@ -121,7 +137,9 @@ def serve(
         load,
         address=host,
         port=port,
-        limits=Limits(keys, drain_seconds=drain_seconds, allows_unknown=allow_unknown_fields),
+        limits=Limits(
+            keys, drain_seconds=drain_seconds, allows_unknown=allow_unknown_fields, shares_prefixes=share_prefixes
+        ),
         most_waiting=max_queue,
         access_log=access_log,
         started=lambda url: say(f"{url} (Ctrl-C ends)"),

@@ -181,6 +181,7 @@ class View:
     prediction: Ints | None = None  # what the user expects the output to be
     edits: Edits | None = None  # `None`: those of `params`, with no bad words
     grammar: GrammarMask | None = None
+    cache_salt: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

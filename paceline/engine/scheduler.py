@@ -157,7 +157,7 @@ class Scheduler:
 
     def _opens(self, sequence: Sequence) -> bool:
         """Give a sequence the cached pages of its text if the rest of it, and of all running texts, finds room."""
-        sequence.cache = self._cache.open(sequence.tokens.tolist())
+        sequence.cache = self._cache.open(sequence.tokens.tolist(), sequence.cache_salt)
         if sequence.cached is None:
             sequence.cached = self._cache.length(sequence.cache)
         if sum(map(self._lacking, (*self._running, sequence))) <= self._cache.free_pages:

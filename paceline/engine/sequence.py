@@ -27,6 +27,7 @@ class Request:
     params: SamplingParams
     prediction: Seq[int] | None = None
     speculation: Speculation = FREE
+    cache_salt: bytes = b""  # what it leaves in the caches is found by requests of the same salt only
 
 
 class Sequence:
@@ -38,7 +39,7 @@ class Sequence:
 
     def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
         self.id, self.params, self.cache = request.id, request.params, WAITING
-        self.speculation = request.speculation
+        self.speculation, self.cache_salt = request.speculation, request.cache_salt
         self.cached: int | None = None  # tokens of the prompt that were in the cache when it began
         self.has_played, self.turn = False, 0
         self.prompt_length = len(request.prompt)
@@ -83,6 +84,7 @@ class Sequence:
             self._prediction,
             self._edits,
             self._grammar,
+            self.cache_salt,
         )
 
     def append(self, tokens: Seq[int]) -> tuple[int, str]:

@@ -39,6 +39,7 @@ class _Entry:
     pages: list[int]
     tokens: list[int]  # committed and cached, in order
     keys: list[bytes] = field(default_factory=list)  # content key of each full page
+    salt: bytes = b""  # pages are found by sequences of the same salt only
 
 
 class PagedCache:
@@ -56,13 +57,14 @@ class PagedCache:
 
     # ---- sequences
 
-    def open(self, tokens: Seq[int] = ()) -> int:
+    def open(self, tokens: Seq[int] = (), salt: bytes = b"") -> int:
         """Start a sequence, holding the longest run of full pages already known for a prefix of `tokens`.
 
         The last of `tokens` is never taken from the cache, for its logits are wanted. `length` tells what was found.
+        Pages of sequences with another `salt` are not.
         """
-        entry = _Entry([], [])
-        for key, page in self._known(tokens):
+        entry = _Entry([], [], salt=salt)
+        for key, page in self._known(tokens, salt):
             self._take(page)
             entry.pages.append(page)
             entry.keys.append(key)
@@ -71,9 +73,9 @@ class PagedCache:
         self._next += 1
         return self._next - 1
 
-    def find(self, tokens: Seq[int]) -> int:
+    def find(self, tokens: Seq[int], salt: bytes = b"") -> int:
         """Return how many of `tokens` are known already; see `open`, which would take them."""
-        return PAGE * sum(1 for _ in self._known(tokens))
+        return PAGE * sum(1 for _ in self._known(tokens, salt))
 
     def length(self, sequence: int) -> int:
         """Return how many committed tokens of the sequence are cached."""
@@ -140,7 +142,7 @@ class PagedCache:
         source = self._entries[sequence]
         for page in source.pages:
             self._take(page)
-        self._entries[self._next] = _Entry(list(source.pages), list(source.tokens), list(source.keys))
+        self._entries[self._next] = _Entry(list(source.pages), list(source.tokens), list(source.keys), source.salt)
         self._next += 1
         return self._next - 1
 
@@ -192,7 +194,7 @@ class PagedCache:
             for page in entry.pages:
                 count[page] += 1
             assert len(entry.pages) * PAGE >= len(entry.tokens), (len(entry.pages), len(entry.tokens))
-            key = b""
+            key = entry.salt
             for i, known in enumerate(entry.keys):
                 key = _content_key(key, entry.tokens[i * PAGE : (i + 1) * PAGE])
                 assert key == known, f"page {i} of a sequence is filed under another content"
@@ -213,9 +215,9 @@ class PagedCache:
     def _slot(self, entry: _Entry, position: int) -> int:
         return entry.pages[position // PAGE] * PAGE + position % PAGE
 
-    def _known(self, tokens: Seq[int]) -> Iterator[tuple[bytes, int]]:
+    def _known(self, tokens: Seq[int], salt: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield key and page of the full pages known for a prefix of `tokens`, never with the last one."""
-        key = b""
+        key = salt
         for end in range(PAGE, len(tokens), PAGE):
             key = _content_key(key, tokens[end - PAGE : end])
             page = self._by_key.get(key)
@@ -254,7 +256,7 @@ class PagedCache:
     def _index_full_pages(self, entry: _Entry) -> None:
         while (len(entry.keys) + 1) * PAGE <= len(entry.tokens):
             i = len(entry.keys)
-            key = _content_key(entry.keys[-1] if entry.keys else b"", entry.tokens[i * PAGE : (i + 1) * PAGE])
+            key = _content_key(entry.keys[-1] if entry.keys else entry.salt, entry.tokens[i * PAGE : (i + 1) * PAGE])
             entry.keys.append(key)
             page = entry.pages[i]
             if key not in self._by_key and page not in self._key_of:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import secrets
 import time
@@ -27,6 +28,7 @@ from paceline.text.stream import IncrementalDecoder
 
 Json = dict[str, Any]
 PING = 15  # seconds between keep-alive comments of a stream
+KEY = "paceline.key"  # in a request's scope: a digest of its key, where keys share nothing
 CLOSED = 499  # the client is gone, and only the access log reads this status
 
 
@@ -70,7 +72,7 @@ async def chat(body: ChatBody, request: Request) -> Response:
         raise Refusal(400, "max_tokens and max_completion_tokens mean the same; give one", param="max_tokens")
     most = body.max_tokens or body.max_completion_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    replies = await host.prepare(_asked(host, body, [prompt], most=most, logprobs=logprobs))
+    replies = await host.prepare(_asked(host, body, [prompt], _salt(request, body), most=most, logprobs=logprobs))
     if body.stream:
         return _stream(_chat_chunks(host, body, replies))
     completions = await _whole(replies, request)
@@ -121,7 +123,9 @@ async def complete(body: CompletionBody, request: Request) -> Response:
     """Continue texts as they are."""
     host = _host_for(request, body.model)
     prompts, texts = await asyncio.to_thread(_prompts, host, body)
-    replies = await host.prepare(_asked(host, body, prompts, most=body.max_tokens, logprobs=body.logprobs))
+    replies = await host.prepare(
+        _asked(host, body, prompts, _salt(request, body), most=body.max_tokens, logprobs=body.logprobs)
+    )
     leads = [text for text in texts for _ in range(body.n)]
     if body.stream:
         return _stream(_text_chunks(host, body, replies, leads))
@@ -188,7 +192,7 @@ def _host_for(request: Request, model: str | None) -> Host:
 
 
 def _asked(
-    host: Host, body: Sampling, prompts: Sequence[list[int]], *, most: int | None, logprobs: int | None
+    host: Host, body: Sampling, prompts: Sequence[list[int]], salt: bytes, *, most: int | None, logprobs: int | None
 ) -> list[Asked]:
     """Return the replies that a body asks for: `n` for each prompt, each with a seed of its own."""
     llm = host.llm
@@ -203,10 +207,18 @@ def _asked(
             body.sampling(seed=(seed + i) % 2**64, room=llm.context - len(prompt), most=most, logprobs=logprobs),
             prediction,
             wanted,
+            salt,
         )
         for prompt in prompts
         for i in range(body.n)
     ]
+
+
+def _salt(request: Request, body: Sampling) -> bytes:
+    """Return what tells whose pages a request may find: those of its key, and of its own salt if it names one."""
+    said = (body.cache_salt or "").encode()
+    key: bytes = request.scope.get(KEY, b"")
+    return hashlib.blake2b(said, key=key, digest_size=16).digest() if said or key else b""
 
 
 async def _whole(replies: Replies, request: Request) -> list[Completion]:

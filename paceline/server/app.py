@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import time
@@ -46,13 +47,15 @@ class Limits:
     """What a request may be.
 
     `keys`: one of them is wanted, if there are any; `body_bytes`: of a body; `drain_seconds`: that open replies have
-    at the end; `allows_unknown`: fields that the schemas lack are left out, where they are refused otherwise.
+    at the end; `allows_unknown`: fields that the schemas lack are left out, where they are refused otherwise;
+    `shares_prefixes`: requests of one key find what those of another left in the cache.
     """
 
     keys: Sequence[str] = ()
     body_bytes: int = 8 << 20
     drain_seconds: float = 30.0
     allows_unknown: bool = False
+    shares_prefixes: bool = False
 
 
 def create_app(host: Host, limits: Limits) -> FastAPI:
@@ -111,6 +114,8 @@ class Guarded:
         found = [hmac.compare_digest(key.strip(), known) for known in self._keys]  # all of them, in constant time
         if kind.lower() != b"bearer" or not any(found):
             raise Refusal(401, "an API key is wanted, as `Authorization: Bearer KEY`", code="invalid_api_key")
+        if not self._limits.shares_prefixes:
+            scope[api.KEY] = hashlib.blake2b(key.strip(), digest_size=16).digest()
 
     def _check_length(self, scope: Scope) -> None:
         said = dict(scope["headers"]).get(b"content-length", b"0")

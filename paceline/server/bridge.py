@@ -51,6 +51,7 @@ class Asked:
     params: SamplingParams
     prediction: str | None = None
     speculation: Speculation = FREE
+    cache_salt: bytes = b""
 
 
 class Host:
@@ -133,7 +134,14 @@ class Host:
         self._take(len(asked))
         try:
             requests = [
-                Request(next(self._ids), one.prompt, one.params, llm.predicted(one.prediction), one.speculation)
+                Request(
+                    next(self._ids),
+                    one.prompt,
+                    one.params,
+                    llm.predicted(one.prediction),
+                    one.speculation,
+                    one.cache_salt,
+                )
                 for one in asked
             ]
             for request in requests:

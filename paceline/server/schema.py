@@ -132,6 +132,7 @@ class Sampling(Body):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationOptions | Literal[False] | None = None
+    cache_salt: str | None = Field(default=None, min_length=1)
     user: str | None = None
     metadata: dict[str, Any] | None = None
 

@@ -365,3 +365,20 @@ def test_native_slots_after_a_commit_equal_a_rebuild_bitwise(name):
 
 def bits(model, cache, sequence):
     return [[cache.store.token(layer, slot) for slot in cache.slots(sequence)] for layer in range(model.spec.layers)]
+
+
+def test_pages_are_found_by_their_own_salt_only():
+    cache = PagedCache(RecordingStore(16))
+    text = list(range(70))
+    for salt in (b"", b"one", b"two"):
+        assert cache.find(text, salt) == 0
+        sequence = cache.open(text, salt)
+        cache.extend(sequence, 70)
+        cache.commit(sequence, range(70), text)
+        other = cache.fork(sequence)
+        cache.release(sequence)
+        cache.release(other)
+        cache.check()
+        assert cache.find(text, salt) == 64
+    assert cache.length(cache.open(text, b"two")) == 64
+    cache.check()

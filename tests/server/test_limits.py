@@ -248,3 +248,16 @@ def wait_for(url):
         except httpx.TransportError:
             time.sleep(0.02)
     raise AssertionError(url)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_keys_find_each_others_prefixes_only_if_they_share(talker, shares):
+    with serving(lambda: LLM(talker, draft="off", context=512), keys=["one", "two"], shares_prefixes=shares) as server:
+
+        def cached(key, salt=None):
+            body = {"prompt": "x" * 200, "max_tokens": 1} | ({"cache_salt": salt} if salt else {})
+            said = server.post("/v1/completions", body, headers={"Authorization": f"Bearer {key}"}).json()
+            return said["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert [cached("one"), cached("one"), cached("two"), cached("two")] == [0, 192, 192 * shares, 192]
+        assert [cached("one", "a"), cached("one", "a"), cached("one", "b"), cached("one")] == [0, 192, 0, 192]

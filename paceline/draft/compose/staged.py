@@ -67,7 +67,9 @@ class StagedDrafter(Drafter):
         ]
         pending: dict[int, Ints] = {}
         for i, view in enumerate(views):
-            rest = self.reader.read(view.id, view.tokens, lengths[i]) if lengths[i] else None
+            rest = None
+            if lengths[i]:
+                rest = self.reader.read(view.id, view.tokens, lengths[i], salt=view.cache_salt)
             if rest is not None:
                 pending[i] = rest
         guesses: dict[int, list[int]] = {i: [] for i in pending}
@@ -103,7 +105,7 @@ class StagedDrafter(Drafter):
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
-        return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
+        return {self.name: [self.reader.lag(view.id, view.tokens, view.cache_salt) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""

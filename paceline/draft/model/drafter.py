@@ -99,7 +99,7 @@ class ModelDrafter(Drafter):
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
-        return {self.name: [self.reader.lag(view.id, view.tokens) for view in views]}
+        return {self.name: [self.reader.lag(view.id, view.tokens, view.cache_salt) for view in views]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth and confidence, runners-up included."""
@@ -121,7 +121,7 @@ class ModelDrafter(Drafter):
         step = budget.step.get(self.name, 0.0)
         if not math.isfinite(step):
             return None
-        rest = self.reader.read(view.id, view.tokens, limit)
+        rest = self.reader.read(view.id, view.tokens, limit, salt=view.cache_salt)
         if rest is None:  # other texts hold the room: this one gets no guess
             return None
         return Job(view, self.reader.handle(view.id), rest.tolist(), limit, budget.price, step, budget.floor)

@@ -55,12 +55,13 @@ class TextState:
         self._found: dict[int, int] = {}  # of texts not read yet: tokens that other texts have cached
         self._is_warned = False
 
-    def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None) -> Ints | None:
+    def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None, salt: bytes = b"") -> Ints | None:
         """Bring the cache to a beginning of `tokens`, int32 [n >= 1], and make room for the rest and what comes next.
 
         Args:
             ahead: how many tokens may follow, at most `room`; of a longer text the latest half a context is read.
             fixed: how many tokens will be the same when the text is read again; `None` for all.
+            salt: see `PagedCache.open`.
 
         Returns:
             The tokens left to be forwarded, from the last one to a chunk; `None` if other texts hold the room.
@@ -68,7 +69,7 @@ class TextState:
         try:
             known = self._texts.get(text)
             if known is None or self._outgrows(known, tokens, ahead):
-                known = self._open(text, tokens, ahead)
+                known = self._open(text, tokens, ahead, salt)
             tokens = tokens[known.start :]
             first = min(max(known.fixed - known.start, 0), self.cache.length(known.cache), len(tokens) - 1)
             if self.head is not None:
@@ -92,14 +93,14 @@ class TextState:
         start = known.start if known is not None and not self._outgrows(known, tokens, 1) else self._start(tokens, 1)
         return self.context - (len(tokens) - start)
 
-    def lag(self, text: int, tokens: Ints) -> int:
+    def lag(self, text: int, tokens: Ints, salt: bytes = b"") -> int:
         """Return how many of `tokens`, int32 [n], `read` would leave or forward; refused guesses hide as many."""
         known = self._texts.get(text)
         if known is not None and not self._outgrows(known, tokens, 1):
             return max(len(tokens) - known.start - self.cache.length(known.cache), 0)
         start = self._start(tokens, 1)
         if text not in self._found:
-            self._found[text] = 0 if start else self.cache.find(tokens.tolist())
+            self._found[text] = 0 if start else self.cache.find(tokens.tolist(), salt)
         return len(tokens) - start - (0 if start else self._found[text])
 
     def forward(self, texts: Seq[int], trees: Seq[TokenTree], wanted: Seq[int]) -> Floats:
@@ -140,7 +141,7 @@ class TextState:
         """Return where to begin to read a text."""
         return 0 if len(tokens) + ahead <= self.context else max(len(tokens) - self.context // 2, 0)
 
-    def _open(self, text: int, tokens: Ints, ahead: int) -> _Text:
+    def _open(self, text: int, tokens: Ints, ahead: int, salt: bytes) -> _Text:
         """Start over with a text: from its beginning, or from where half this model's context is left to go on."""
         self.release(text)
         start = self._start(tokens, ahead)
@@ -153,5 +154,5 @@ class TextState:
                 len(tokens),
             )
             self._is_warned = True
-        known = self._texts[text] = _Text(self.cache.open(tokens[start:].tolist()), start)
+        known = self._texts[text] = _Text(self.cache.open(tokens[start:].tolist(), salt), start)
         return known

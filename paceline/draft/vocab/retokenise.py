@@ -151,8 +151,8 @@ class RetokenisingDrafter(Drafter):
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
-        texts = [(view.id, self._ids(view)) for view in views]
-        return {self.name: [self.reader.lag(name, ids) if len(ids) else 0 for name, ids in texts]}
+        texts = [(view, self._ids(view)) for view in views]
+        return {self.name: [self.reader.lag(v.id, ids, v.cache_salt) if len(ids) else 0 for v, ids in texts]}
 
     def observe(self, view: View, draft: Draft, verified: Verified) -> None:
         """Count what was right, by depth."""
@@ -170,7 +170,9 @@ class RetokenisingDrafter(Drafter):
     def _read(self, view: View, most: int) -> Ints:
         """Bring the draft's cache to the text; return the tokens to forward first, none if there is no room."""
         ids, fixed = self._ids(view), self._texts[view.id].fixed
-        rest = self.reader.read(view.id, ids, most, fixed=fixed) if len(ids) else None
+        if not len(ids):
+            return ids
+        rest = self.reader.read(view.id, ids, most, fixed=fixed, salt=view.cache_salt)
         return ids[:0] if rest is None else rest
 
     def _ids(self, view: View) -> Ints:

@@ -51,7 +51,7 @@ class TranslatedModel:
 
     def unread(self, view: View) -> int:
         """Return how many tokens of a text would have to be read first."""
-        return self.reader.lag(view.id, self.ids(view))
+        return self.reader.lag(view.id, self.ids(view), view.cache_salt)
 
     def room(self, view: View) -> int:
         """Return how many guesses there is room for."""
@@ -60,7 +60,7 @@ class TranslatedModel:
     def begin(self, view: View, count: int) -> bool:
         """Read a text, ready for `count` guesses; return whether there is room for them."""
         ids = self.ids(view)
-        rest = self.reader.read(view.id, ids, count) if len(ids) else None
+        rest = self.reader.read(view.id, ids, count, salt=view.cache_salt) if len(ids) else None
         if rest is None:
             return False
         self._pending[view.id] = rest
