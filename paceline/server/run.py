@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -55,4 +56,5 @@ def serve(
             lifespan="on",
             server_header=False,
         )
+        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn ends by it, and then sends it once more
         uvicorn.Server(config).run(sockets=[listening])

@@ -1,8 +1,10 @@
 """Wrong calls, keys, full queues, the end: each with its status and OpenAI's body of an error."""
 
 import concurrent.futures
+import re
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import openai
@@ -261,3 +263,13 @@ def test_keys_find_each_others_prefixes_only_if_they_share(talker, shares):
 
         assert [cached("one"), cached("one"), cached("two"), cached("two")] == [0, 192, 192 * shares, 192]
         assert [cached("one", "a"), cached("one", "a"), cached("one", "b"), cached("one")] == [0, 192, 0, 192]
+
+
+def test_the_dashboard_asks_for_counters_that_exist(served):
+    served.post("/v1/completions", {"prompt": "abab" * 20, "max_tokens": 200, "temperature": 0})
+    known = httpx.get(f"{served.url}/metrics").text
+    dashboard = (Path(__file__).parents[2] / "docs" / "guides" / "grafana.json").read_text()
+    asked = set(re.findall(r"paceline:\w+", dashboard))
+    assert len(asked) > 10
+    for name in asked:
+        assert f"# TYPE {name.removesuffix('_bucket')} " in known, name
