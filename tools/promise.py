@@ -85,7 +85,7 @@ def child(options: argparse.Namespace) -> object:
     params = SamplingParams(max_tokens=options.tokens, ignore_eos=True)
     if options.child == "load":
         llm = LLM(options.model, draft=options.draft, threads=options.threads)
-        replies = [llm.generate(text, params, chat=True) for text in prompts(2)]
+        replies = [llm.generate(text, params, chat=True) for text in prompts(options.prompts)]
         return sum(len(r.token_ids) - 1 for r in replies) / sum(r.timing.decode_seconds for r in replies)
     if options.child == "apart":
         return apart(options, params)
