@@ -129,7 +129,7 @@ def test_the_second_turn_finds_the_first_in_the_cache(talker):
     talk.answer("word " * 100)
     opened = []
     real = llm.engine.cache.open
-    llm.engine.cache.open = lambda tokens=(): opened.append(real(tokens)) or opened[-1]
+    llm.engine.cache.open = lambda *asked: opened.append(real(*asked)) or opened[-1]
     lengths = []
     length = llm.engine.cache.length
     llm.engine.cache.length = lambda sequence: lengths.append(length(sequence)) or lengths[-1]
