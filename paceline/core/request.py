@@ -15,7 +15,7 @@ from paceline.core.round import Round
 from paceline.core.tree import Draft
 from paceline.errors import PacelineError
 
-FinishReason = Literal["stop", "length", "error", "cancelled"]
+FinishReason = Literal["stop", "length", "error", "cancelled", "deadline"]
 
 
 def _plain(value: Any) -> Any:
@@ -83,7 +83,7 @@ class SamplingParams:
     `bad_words` are never written, as the tokenizer writes them with or without a space before; `allowed_tokens` are the
     only ones. `grammar` is the form of the whole reply. Until `min_tokens` nothing ends the reply. `logits_processors`
     change the logits last; they must be functions of what they are given. `logprobs` asks for each token's log
-    probability and that many alternatives.
+    probability and that many alternatives. `skip_special_tokens`: control tokens have no text in the reply.
     """
 
     temperature: float = 0.0
@@ -105,6 +105,7 @@ class SamplingParams:
     logprobs: int | None = None
     logits_processors: tuple[Processor, ...] = ()
     grammar: Grammar | None = None
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         """Keep what was given as tuples, so that it cannot change afterwards, and numpy's numbers as Python's."""
@@ -200,7 +201,8 @@ class Event:
     """What a round made known about one request; exactly one event of a request has a finish reason.
 
     `logprobs` has one entry per token if they were asked for. `is_cut`: the text ends inside a character, shown as
-    U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside. `draft`
+    U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside,
+    "deadline" that of one whose time is over. `draft`
     is what was guessed in the round, without its distributions, `nodes` what was kept of it, the root excluded.
     `cached`: tokens of the prompt that were in the cache when the request began.
     """

@@ -64,13 +64,19 @@ class Engine:
         self.parts = Parts(model, self.cache, drafter, controller, verifier, Scheduler(self.cache, slots))
 
     def add(self, request: Request) -> None:
-        """Queue a request; refuses what `check` refuses, and an id that is running."""
-        self.check(request)
+        """Queue a request; refuses what `check_request` refuses, and an id that is running."""
+        self.check_request(request)
         if self.has(request.id):
             raise UsageError(f"a request with id `{request.id}` is running already")
         self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
-    def check(self, request: Request) -> None:
+    def check(self) -> None:
+        """Recount pages, references and the lines of requests; raise `AssertionError` with what disagrees."""
+        self.parts.scheduler.check()
+        if self.is_idle:
+            assert self.cache.free_pages == self.cache.store.pages, (self.cache.free_pages, self.cache.store.pages)
+
+    def check_request(self, request: Request) -> None:
         """Refuse a request that cannot run; any thread may ask.
 
         Raises:
@@ -85,7 +91,7 @@ class Engine:
         self.check_text(request.prompt, most=self.context - 1)
 
     def check_text(self, tokens: Seq[int], *, most: int) -> None:
-        """Refuse a text that the model cannot read, or that has more than `most` tokens; see `check`."""
+        """Refuse a text that the model cannot read, or that has more than `most` tokens; see `check_request`."""
         spec = self.parts.model.spec
         if not tokens:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
@@ -99,12 +105,19 @@ class Engine:
             )
 
     def step(self) -> list[Event]:
-        """Play one round; see `engine/step.py`. Without requests it does nothing."""
+        """Play one round; see `engine/step.py`. Requests whose time is over end before it; without any it is empty."""
+        self._expire()
         self.parts.scheduler.admit()
         played = [] if self.is_idle else step(self.parts)
         owed = list(self.parts.owed)
         self.parts.owed.clear()
         return [*owed, *played]
+
+    def _expire(self) -> None:
+        now = self.parts.clock()
+        for sequence in [one for one in self.parts.scheduler.sequences if one.deadline <= now]:
+            end(self.parts, sequence)
+            self.parts.owed.append(Event(sequence.id, (), "", finish_reason="deadline"))
 
     def run(self) -> Iterator[Event]:
         """Yield events until every request has ended."""

@@ -19,6 +19,7 @@ from paceline.engine.calibrate import Calibration, Instruments, calibrated, iden
 from paceline.engine.progress import reading
 from paceline.errors import ModelNotFound, PacelineError, UsageError
 from paceline.formats.catalog import known_models, resolve
+from paceline.formats.companions import bytes_of
 from paceline.formats.files import ModelFile, open_model
 from paceline.kernels.native import choose_isa, native
 from paceline.lab.confidence import ConfidenceController
@@ -43,6 +44,16 @@ def find_models(config: LLMConfig, *, progress: bool) -> None:
             except PacelineError as error:
                 explain(error, name)
                 raise
+
+
+def expected_bytes(config: LLMConfig) -> int:
+    """Return about how many bytes a model takes with its drafts: their files', and the cache's limit if it has one.
+
+    Models that are missing are fetched; raises what `find_models` does.
+    """
+    find_models(config, progress=False)
+    drafts = [name for name, choice in drafters_of(config).items() if choice is None]
+    return sum(bytes_of(resolve(name)) for name in (config.model, *drafts)) + (config.cache_bytes or 0)
 
 
 def load_target(config: LLMConfig, pool: native.Pool, *, progress: bool) -> Loaded:

@@ -1,4 +1,4 @@
-"""Chooses the sequences of the next round and their rows. First come, first served.
+"""Chooses the sequences of the next round and their rows: by priority, of equals the first come.
 
 Pages of the cache are a pool that all sequences share, and rows of a round are shared too: decoding goes on while
 prompts are read beside it. Knows sequences and the pages each of them holds, nothing of drafts or models.
@@ -6,7 +6,7 @@ prompts are read beside it. Knows sequences and the pages each of them holds, no
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 
 from paceline.core.round import Load
 from paceline.draft.check import MOST_NODES
@@ -28,30 +28,40 @@ class Scheduler:
     def __init__(self, cache: PagedCache, slots: int) -> None:
         self.slots = slots
         self._cache = cache
-        self._waiting: deque[Sequence] = deque()  # in the order of arrival; a preempted sequence is first again
-        self._running: list[Sequence] = []  # in the order of arrival
-        self._turns = 0
+        self._waiting: list[Sequence] = []  # by rank; a preempted sequence is before all that came after it
+        self._running: list[Sequence] = []  # by rank
+        self._arrived = self._turns = 0
         self._round = 0.0  # usual seconds of a round that reads no prompt
         self._row: float | None = None  # and of a row that is read
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn; it holds nothing until then."""
-        self._waiting.append(sequence)
+        self._arrived += 1
+        sequence.rank = sequence.rank[0], self._arrived
+        insort(self._waiting, sequence, key=_rank)
 
     def admit(self) -> list[Sequence]:
-        """Let waiting sequences run, in order, while there are slots and pages for their texts; return them."""
+        """Let waiting sequences run, in order, while there are slots and pages for their texts; return them.
+
+        Where there are none, the first one waiting takes the place of a running one of less priority.
+        """
         admitted = []
-        while self._waiting and len(self._running) < self.slots and self._opens(self._waiting[0]):
-            self._running.append(self._waiting.popleft())
-            admitted.append(self._running[-1])
+        while self._waiting:
+            if len(self._running) < self.slots and self._opens(self._waiting[0]):
+                admitted.append(self._waiting.pop(0))
+                insort(self._running, admitted[-1], key=_rank)
+            elif self._running and self._running[-1].rank[0] > self._waiting[0].rank[0]:
+                self._preempt()
+            else:
+                break
         return admitted
 
     def choose(self, free_pages: int, row_budget: int) -> list[tuple[Sequence, int]]:
-        """Return the sequences of the next round, in order of arrival, each with the tokens of its text it may read.
+        """Return the sequences of the next round, by rank, each with the tokens of its text it may read.
 
         A sequence that has only its last token to read takes one row, and its guesses come on top; longer
-        texts share what is left. Where pages run out the youngest gives its own back and waits, to be read again
-        later, or pauses if it is the one that lacks them; so the oldest always goes on.
+        texts share what is left. Where pages run out the last one gives its own back and waits, to be read again
+        later, or pauses if it is the one that lacks them; so the first always goes on.
 
         Args:
             free_pages: how many pages the round may take.
@@ -59,7 +69,7 @@ class Scheduler:
         """
         turns = []
         for sequence, rows in self._shares(row_budget):
-            if sequence.cache == WAITING:  # preempted for an older one
+            if sequence.cache == WAITING:  # preempted for one before it
                 continue
             needed = self._needed(sequence, rows)
             while needed > free_pages and self._running[-1] is not sequence:
@@ -85,12 +95,12 @@ class Scheduler:
 
     @property
     def running(self) -> list[Sequence]:
-        """The sequences that hold pages, in order of arrival."""
+        """The sequences that hold pages, by rank."""
         return list(self._running)
 
     @property
     def sequences(self) -> list[Sequence]:
-        """All sequences that have not ended, in order of arrival."""
+        """All sequences that have not ended, those that hold pages first."""
         return [*self._running, *self._waiting]
 
     def load(self) -> Load:
@@ -107,12 +117,14 @@ class Scheduler:
         assert all(one.cache == WAITING for one in self._waiting), [one.id for one in self._waiting]
         holders = [one.cache for one in self._running]
         assert len(set(holders)) == len(holders), holders
+        for line in (self._running, self._waiting):
+            assert sorted(line, key=_rank) == line, [one.rank for one in line]
         self._cache.check()
 
     # ---- rows
 
     def _shares(self, row_budget: int) -> list[tuple[Sequence, int]]:
-        """Return how many rows each running sequence gets, in order of arrival; those that get none are left out."""
+        """Return how many rows each running sequence gets, by rank; those that get none are left out."""
         lacking = {one.id: len(one) - self._cache.length(one.cache) for one in self._running}
         reading = [one for one in self._running if lacking[one.id] > 1]
         others = [one for one in self._running if lacking[one.id] == 1]
@@ -169,12 +181,16 @@ class Scheduler:
         return max(pages_of(len(sequence) + SLACK) - self._cache.pages(sequence.cache), 0)
 
     def _preempt(self) -> int:
-        """Move the youngest to the front of the waiting line; return how many pages that frees."""
-        before, youngest = self._cache.free_pages, self._running.pop()
-        self._close(youngest)
-        self._waiting.appendleft(youngest)
+        """Let the last of those that run wait again; return how many pages that frees."""
+        before, last = self._cache.free_pages, self._running.pop()
+        self._close(last)
+        insort(self._waiting, last, key=_rank)
         return self._cache.free_pages - before
 
     def _close(self, sequence: Sequence) -> None:
         self._cache.release(sequence.cache)
         sequence.cache = WAITING
+
+
+def _rank(sequence: Sequence) -> tuple[int, int]:
+    return sequence.rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -20,26 +21,35 @@ WAITING = -1  # the cache handle of a sequence that holds nothing yet
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller's request: token ids, how to draw the reply, what it is expected to be, and how to speculate."""
+    """A caller's request: token ids, how to draw the reply, what it is expected to be, and how to speculate.
+
+    `cache_salt`: what it leaves in the caches is found by requests of the same salt only. `priority`: the least runs
+    first, and takes the place of others where there is none; of equals, the first come. `deadline`: the second of the
+    engine's clock at which the reply ends with what it has.
+    """
 
     id: int
     prompt: Seq[int]
     params: SamplingParams
     prediction: Seq[int] | None = None
     speculation: Speculation = FREE
-    cache_salt: bytes = b""  # what it leaves in the caches is found by requests of the same salt only
+    cache_salt: bytes = b""
+    priority: int = 0
+    deadline: float = math.inf
 
 
 class Sequence:
     """The one owner of a request's tokens.
 
     `cache` is its handle in the target's cache while it runs; `has_played` tells whether it had rows yet; `turn` is its
-    place where sequences take turns, the least first.
+    place where sequences take turns, the least first; `rank` its place in the line, by priority and arrival.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
         self.id, self.params, self.cache = request.id, request.params, WAITING
         self.speculation, self.cache_salt = request.speculation, request.cache_salt
+        self.rank = request.priority, 0  # the least comes first; its arrival is told by the scheduler
+        self.deadline = request.deadline
         self.cached: int | None = None  # tokens of the prompt that were in the cache when it began
         self.has_played, self.turn = False, 0
         self.prompt_length = len(request.prompt)
@@ -54,7 +64,9 @@ class Sequence:
         self._prediction = None if request.prediction is None else np.asarray(request.prediction, np.int32)
         self._edits = edits_of(request.params, tokenizer)
         self._grammar = None if request.params.grammar is None else mask_of(request.params.grammar, tokenizer)
-        self._decoder = IncrementalDecoder(tokenizer, at_start=False)
+        self._decoder = IncrementalDecoder(
+            tokenizer, show_special=not request.params.skip_special_tokens, at_start=False
+        )
         self._stops = StopMatcher(request.params.stop)
 
     def __len__(self) -> int:

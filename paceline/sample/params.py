@@ -26,8 +26,9 @@ def validate(params: SamplingParams) -> None:
     _real("frequency_penalty", params.frequency_penalty, -2, 2, "from -2 to 2; 0 is off")
     _whole("top_k", params.top_k, 0, 2**31 - 1, "0 (off) or a positive whole number")
     _whole("seed", params.seed, 0, 2**64 - 1, "a whole number from 0 to 2^64 - 1")
-    if not isinstance(params.ignore_eos, (bool, np.bool_)):
-        raise UsageError(f"ignore_eos must be True or False, got `{params.ignore_eos!r:.80}`")
+    for name in ("ignore_eos", "skip_special_tokens"):
+        if not isinstance(getattr(params, name), (bool, np.bool_)):
+            raise UsageError(f"{name} must be True or False, got `{getattr(params, name)!r:.80}`")
     _whole("max_tokens", params.max_tokens, 1, 2**31 - 1, "a whole number from 1 to 2147483647")
     _whole("min_tokens", params.min_tokens, 0, 2**31 - 1, "0 (off) or a positive whole number")
     if params.min_tokens > params.max_tokens:

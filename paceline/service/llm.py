@@ -174,7 +174,7 @@ class LLM:
         """
         ids = self.encode(prompt, chat=chat, special=special)
         request = Request(next(self._ids), ids, _checked(params), self.predicted(prediction))
-        self.engine.check(request)
+        self.engine.check_request(request)
         record = RequestOutput(request)
 
         def ended() -> None:
@@ -183,13 +183,24 @@ class LLM:
         return Reply(Events(self.service, record, ended), lambda: self._completion(record))
 
     def chat(
-        self, messages: Seq[Message], params: SamplingParams | None = None, *, prediction: str | None = None
+        self,
+        messages: Seq[Message],
+        params: SamplingParams | None = None,
+        *,
+        prediction: str | None = None,
+        tools: Seq[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Reply to a conversation. Earlier turns are reused from the cache.
 
         A conversation that ends with words of the assistant goes on from them; the reply is what follows.
+
+        Args:
+            prediction: see `generate`.
+            tools: functions that the model may call, in OpenAI's shape; calls stay in the reply's text as written.
+            options: what else the chat template reads, such as `enable_thinking`.
         """
-        return self.stream(self.encode_chat(messages), params, prediction=prediction)
+        return self.stream(self.encode_chat(messages, tools=tools, options=options), params, prediction=prediction)
 
     def close(self) -> None:
         """Cancel open replies, save what was learnt and end the thread that generates; later requests are refused.
@@ -219,14 +230,29 @@ class LLM:
             return self.encode_chat([{"role": "user", "content": prompt}])
         return self.tokenizer.encode(prompt, parse_special=special)
 
-    def encode_chat(self, messages: Seq[Message]) -> list[int]:
-        """Return the conversation in the model's chat template, ready for the assistant's reply.
+    def encode_chat(
+        self,
+        messages: Seq[Message],
+        *,
+        tools: Seq[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the conversation in the model's chat template, ready for the assistant's reply; see `chat`.
 
         Only what the template wrote itself becomes control tokens: their names inside a message stay plain text.
         """
+        return encode_chat(self.tokenizer, self.template, messages, tools=tools, options=options)
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The model's chat template.
+
+        Raises:
+            UsageError: it has none.
+        """
         if self._template is None:
             self._template = ChatTemplate.of(self.tokenizer)
-        return encode_chat(self.tokenizer, self._template, messages)
+        return self._template
 
     # ---- measuring
 
@@ -299,7 +325,7 @@ class LLM:
             for ids, one in zip(prompts, each, strict=True)
         ]
         for record in records:
-            self.engine.check(record.request)
+            self.engine.check_request(record.request)
         left = [(record, Ticket(record.request, at_once=False)) for record in records]
         try:
             self.service.ask([ticket for _, ticket in left])

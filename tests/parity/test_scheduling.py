@@ -267,7 +267,7 @@ def broken(name, monkeypatch):
 
     def last_in_line(self):
         freed = preempt(self)
-        self._waiting.rotate(-1)
+        self._waiting.append(self._waiting.pop(0))
         return freed
 
     def preempts_the_oldest(self):
