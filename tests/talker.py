@@ -13,11 +13,12 @@ from tests.text.conftest import byte_level
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def write_talker(path: Path, *, context: int = 1 << 16, seed: int = 1) -> Path:
-    """Write the file. Any prompt will do: bytes are tokens, turns are ChatML's."""
+def write_talker(path: Path, *, context: int = 1 << 16, seed: int = 1, template: str | None = None) -> Path:
+    """Write the file. Any prompt will do: bytes are tokens, turns are ChatML's unless `template` says otherwise."""
     vocabulary = byte_level()
     tokens = vocabulary["tokenizer.ggml.tokens"]
     metadata = tiny_metadata(heads=2, kv_heads=1) | {"llama.context_length": context}
+    metadata |= {} if template is None else {"tokenizer.chat_template": template}
     tensors = tiny_tensors(metadata, vocab=len(tokens), seed=seed)
     head = np.zeros((len(tokens), metadata["llama.embedding_length"]), np.float32)
     said = [tokens.index(letter) for letter in LETTERS]

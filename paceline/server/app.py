@@ -19,9 +19,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from paceline.errors import PacelineError
-from paceline.server import api, schema
-from paceline.server.bridge import Host
+from paceline.server import chat, completions, listing, schema
 from paceline.server.errors import Refusal, answer, invalid
+from paceline.server.exchange import KEY
+from paceline.server.metrics import Metrics
+from paceline.server.shelf import Shelf
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -46,32 +48,35 @@ log = logging.getLogger(__name__)
 class Limits:
     """What a request may be.
 
-    `keys`: one of them is wanted, if there are any; `body_bytes`: of a body; `drain_seconds`: that open replies have
-    at the end; `allows_unknown`: fields that the schemas lack are left out, where they are refused otherwise;
-    `shares_prefixes`: requests of one key find what those of another left in the cache.
+    `keys`: one of them is wanted, if there are any; `body_bytes`: of a body; `reply_seconds`: that a reply has until it
+    ends with what it has; `drain_seconds`: that open replies have at the end; `allows_unknown`: fields that the schemas
+    lack are left out, where they are refused otherwise; `shares_prefixes`: requests of one key find what those of
+    another left in the cache.
     """
 
     keys: Sequence[str] = ()
     body_bytes: int = 8 << 20
+    reply_seconds: float | None = None
     drain_seconds: float = 30.0
     allows_unknown: bool = False
     shares_prefixes: bool = False
 
 
-def create_app(host: Host, limits: Limits) -> FastAPI:
-    """Return the application; it loads the host's model when it starts and drains it when it ends."""
+def create_app(shelf: Shelf, limits: Limits, metrics: Metrics) -> FastAPI:
+    """Return the application; it loads the first model when it starts and drains all when it ends."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(host.start())
+        watching = asyncio.create_task(shelf.watch())
         yield
-        await host.drain(limits.drain_seconds)
-        loading.cancel()
+        await shelf.drain(limits.drain_seconds)
+        watching.cancel()
 
     app = FastAPI(title="Paceline", version="0.1.0", lifespan=life, docs_url=None, redoc_url=None)
-    app.state.host, app.state.started, app.state.limits = host, int(time.time()), limits
-    app.include_router(api.router)
-    _add_pages(app, host)
+    app.state.shelf, app.state.started, app.state.limits = shelf, int(time.time()), limits
+    for room in (chat, completions, listing):
+        app.include_router(room.router)
+    _add_pages(app, shelf, metrics)
     _add_errors(app)
     app.add_middleware(Guarded, limits=limits)
     return app
@@ -115,7 +120,7 @@ class Guarded:
         if kind.lower() != b"bearer" or not any(found):
             raise Refusal(401, "an API key is wanted, as `Authorization: Bearer KEY`", code="invalid_api_key")
         if not self._limits.shares_prefixes:
-            scope[api.KEY] = hashlib.blake2b(key.strip(), digest_size=16).digest()
+            scope[KEY] = hashlib.blake2b(key.strip(), digest_size=16).digest()
 
     def _check_length(self, scope: Scope) -> None:
         said = dict(scope["headers"]).get(b"content-length", b"0")
@@ -128,7 +133,7 @@ class Guarded:
         return Refusal(413, f"a body may have {self._limits.body_bytes} bytes at most", code="request_too_large")
 
 
-def _add_pages(app: FastAPI, host: Host) -> None:
+def _add_pages(app: FastAPI, shelf: Shelf, metrics: Metrics) -> None:
     folder = resources.files("paceline.server").joinpath("page")
 
     def page(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
@@ -142,20 +147,19 @@ def _add_pages(app: FastAPI, host: Host) -> None:
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        """Tell whether the server lives."""
-        return JSONResponse(
-            {"status": "ok" if host.failure is None else "failed"}, 200 if host.failure is None else 500
-        )
+        """Tell whether the server lives, and the first model could be loaded."""
+        is_well = shelf.first.failure is None
+        return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 500)
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        """Tell whether the model is there and requests are taken."""
-        return JSONResponse({"ready": host.is_ready}, 200 if host.is_ready else 503)
+        """Tell whether requests are taken."""
+        return JSONResponse({"ready": shelf.is_ready}, 200 if shelf.is_ready else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def counters() -> Response:
         """Return the counters, in Prometheus' format."""
-        return PlainTextResponse(host.metrics.text(host), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(metrics.text(shelf.hosts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _add_errors(app: FastAPI) -> None:

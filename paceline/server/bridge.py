@@ -1,6 +1,6 @@
 """Between asyncio and the thread that generates: requests go in, events come out, without a thread for each.
 
-A host owns the model: it loads it beside the running server, counts the open requests, refuses what the queue has no
+A host owns one model: it loads it beside the running server, counts the open requests, refuses what the queue has no
 room for, and drains.
 """
 
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 from paceline.core.request import Event, SamplingParams, Speculation
@@ -22,7 +25,7 @@ from paceline.service.service import Ticket
 
 if TYPE_CHECKING:
     from paceline.engine.completion import Completion
-    from paceline.server.metrics import Metrics
+    from paceline.server.metrics import ModelMetrics
     from paceline.service.llm import LLM
 
 RETRY = 1  # seconds that a refused client is asked to wait
@@ -45,13 +48,15 @@ class Line(Ticket):
 
 @dataclass(frozen=True)
 class Asked:
-    """One reply to be made."""
+    """One reply to be made; `seconds` until it must have ended, from now on."""
 
     prompt: Sequence[int]
     params: SamplingParams
     prediction: str | None = None
     speculation: Speculation = FREE
     cache_salt: bytes = b""
+    priority: int = 0
+    seconds: float | None = None
 
 
 class Host:
@@ -60,30 +65,70 @@ class Host:
     Args:
         name: what clients call the model.
         load: loads it; called in a thread.
+        metrics: its counters.
         most_waiting: requests that may wait beside those that run.
+        size: finds the bytes that it is expected to take; called in a thread.
     """
 
-    def __init__(self, name: str, load: Callable[[], LLM], metrics: Metrics, *, most_waiting: int) -> None:
+    def __init__(
+        self, name: str, load: Callable[[], LLM], metrics: ModelMetrics, *, most_waiting: int, size: Callable[[], int]
+    ) -> None:
         self.name, self.metrics = name, metrics
-        self._load, self._most_waiting = load, most_waiting
+        self._load, self._size, self._most_waiting = load, size, most_waiting
+        self.size: int | None = None
         self._llm: LLM | None = None
         self.failure: PacelineError | None = None  # why the model could not be loaded
         self.is_draining = False
-        self._open = 0
+        self.used = 0.0  # when a request last came or ended
+        self._open = self._held = 0
         self._ids = itertools.count()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.released: Callable[[], None] = lambda: None  # told when no request uses the model any more
+
+    # ---- the model
+
+    async def weigh(self) -> None:
+        """Find out how many bytes the model takes; a failure is told as one of loading."""
+        self.failure = None
+        if self.size is None:
+            try:
+                self.size = await asyncio.to_thread(self._size)
+            except PacelineError as error:
+                self.failure, self.used = error, monotonic()
 
     async def start(self) -> None:
         """Load the model; a failure is told with each request."""
+        await self.weigh()
+        if self.failure is not None:
+            return
         try:
             self._llm = await asyncio.to_thread(self._load)
+            self.metrics.loads.inc()
         except PacelineError as error:
             self.failure = error
+        self.used = monotonic()
+
+    async def unload(self) -> None:
+        """Close the model, which no reply may use, and give its memory back."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            await asyncio.to_thread(llm.close)
+            del llm
+            gc.collect()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._llm is not None
 
     @property
     def is_ready(self) -> bool:
-        return self._llm is not None and not self.is_draining
+        return self.is_loaded and not self.is_draining
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a request is being prepared or replied to."""
+        return bool(self._open or self._held)
 
     @property
     def llm(self) -> LLM:
@@ -105,6 +150,18 @@ class Host:
         """The model, for replies under way: also while the server drains."""
         assert self._llm is not None
         return self._llm
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the model in memory while entered."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._touch()
+
+    # ---- replies
 
     def admit(self, count: int) -> None:
         """Refuse replies that find neither a place to run nor one to wait in.
@@ -129,7 +186,7 @@ class Host:
             Refusal: there is no room.
             PacelineError: one cannot run.
         """
-        llm, loop = self.llm, asyncio.get_running_loop()
+        llm, loop, now = self.llm, asyncio.get_running_loop(), perf_counter()
         self.admit(len(asked))
         self._take(len(asked))
         try:
@@ -141,11 +198,13 @@ class Host:
                     llm.predicted(one.prediction),
                     one.speculation,
                     one.cache_salt,
+                    one.priority,
+                    math.inf if one.seconds is None else now + one.seconds,
                 )
                 for one in asked
             ]
             for request in requests:
-                await asyncio.to_thread(llm.engine.check, request)
+                await asyncio.to_thread(llm.engine.check_request, request)
         except BaseException:
             self._take(-len(asked))
             raise
@@ -157,14 +216,19 @@ class Host:
             self._idle.clear()
         else:
             self._idle.set()
+        self._touch()
+
+    def _touch(self) -> None:
+        self.used = monotonic()
+        if not self.is_used:
+            self.released()
 
     async def drain(self, seconds: float) -> None:
         """Take no more requests, wait for the open ones so long at most, and close the model."""
         self.is_draining = True
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._idle.wait(), seconds)
-        if self._llm is not None:
-            await asyncio.to_thread(self._llm.close)
+        await self.unload()
 
     @property
     def open_replies(self) -> int:
@@ -177,7 +241,7 @@ class Replies:
 
     def __init__(self, host: Host, llm: LLM, lines: Sequence[Line]) -> None:
         self.outputs = [RequestOutput(line.request) for line in lines]
-        self._host, self._llm, self._lines = host, llm, lines
+        self.llm, self._host, self._lines = llm, host, lines
         self._is_open = True
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
@@ -185,7 +249,7 @@ class Replies:
         merged: asyncio.Queue[tuple[int, Event, float]] = asyncio.Queue()
         readers = [asyncio.create_task(_read(line, i, merged)) for i, line in enumerate(self._lines)]
         try:
-            self._llm.service.ask(self._lines)
+            self.llm.service.ask(self._lines)
             left = len(self._lines)
             while left:
                 i, event, seconds = await merged.get()
@@ -196,14 +260,14 @@ class Replies:
         finally:
             for line in self._lines:
                 if not line.has_ended:
-                    self._llm.service.cancel(line)
+                    self.llm.service.cancel(line)
             for reader in readers:
                 reader.cancel()
             self.close()
 
     def completions(self) -> list[Completion]:
         """Return the replies as far as they came."""
-        llm = self._llm
+        llm = self.llm
         reason = llm.engine.parts.controller.reason
         return [output.completion(llm.setup, llm.load_seconds, reason) for output in self.outputs]
 

@@ -63,7 +63,7 @@ def refusal_of(error: Exception) -> Refusal:
 def _named(message: str) -> str | None:
     """Return the setting that a message of ours begins with, as `top_p must be …`."""
     first = message.split(" ", 1)[0]
-    return first if "_" in first or first in ("temperature", "seed", "stop", "grammar") else None
+    return first if "_" in first or first in ("temperature", "seed", "stop", "grammar", "tools") else None
 
 
 def _is_field(part: str) -> bool:

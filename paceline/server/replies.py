@@ -8,8 +8,8 @@ from typing import Any
 from paceline.core.request import Event, Logprobs
 from paceline.engine.completion import Completion
 from paceline.engine.metrics import Tally
-from paceline.server.bridge import Host
 from paceline.server.metrics import plain_seconds
+from paceline.service.llm import LLM
 from paceline.text.stream import IncrementalDecoder
 from paceline.text.tokenizer import Tokenizer
 
@@ -94,14 +94,14 @@ def text_logprobs(entries: Sequence[Logprobs], tokenizer: Tokenizer, offset: int
     }
 
 
-def trace(host: Host, event: Event, decoder: IncrementalDecoder) -> Json:
+def trace(llm: LLM, event: Event, decoder: IncrementalDecoder) -> Json:
     """Return what a round did: each token with its source, and the draft with what was kept.
 
     Args:
         decoder: has read the reply's tokens so far.
     """
-    sources = host.loaded.engine.parts.drafter.sources
-    tokenizer, plain = host.loaded.tokenizer, plain_seconds(host)
+    sources = llm.engine.parts.drafter.sources
+    tokenizer, plain = llm.tokenizer, plain_seconds(llm)
     draft, nodes = event.draft, event.nodes
     said: Json = {
         "tokens": [
@@ -115,7 +115,7 @@ def trace(host: Host, event: Event, decoder: IncrementalDecoder) -> Json:
             for depth, (token, source) in enumerate(zip(event.tokens, event.sources, strict=False))
         ],
         "plain_tokens_per_second": 1 / plain if plain else None,
-        "reason": host.loaded.engine.parts.controller.reason,
+        "reason": llm.engine.parts.controller.reason,
     }
     if event.round is not None:
         said["round"] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -13,25 +14,38 @@ from paceline.errors import UsageError
 from paceline.server.app import Limits, create_app
 from paceline.server.bridge import Host
 from paceline.server.metrics import Metrics
+from paceline.server.shelf import Shelf
 
 if TYPE_CHECKING:
     from paceline.service.llm import LLM
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A model to serve: what clients call it, and what loads it and finds about how many bytes it takes."""
+
+    name: str
+    load: Callable[[], LLM]
+    size: Callable[[], int]
+
+
 def serve(
-    name: str,
-    load: Callable[[], LLM],
+    offers: Sequence[Offer],
     *,
     address: str,
     port: int,
     limits: Limits,
     most_waiting: int,
+    most_bytes: int | None,
+    idle_seconds: float | None,
     access_log: bool,
     started: Callable[[str], None],
 ) -> None:
-    """Serve one model; returns once SIGTERM or Ctrl-C has ended it and open replies have had their time.
+    """Serve models; returns once SIGTERM or Ctrl-C has ended it and open replies have had their time.
 
     Args:
+        most_waiting: replies of each model.
+        most_bytes, idle_seconds: see `Shelf`.
         started: told the URL once the port is open, before the model is loaded.
 
     Raises:
@@ -47,9 +61,12 @@ def serve(
     with listening:
         shown = f"[{address}]" if ":" in address else address
         started(f"http://{shown}:{listening.getsockname()[1]}")
-        host = Host(name, load, Metrics(name), most_waiting=most_waiting)
+        metrics = Metrics()
+        hosts = [
+            Host(one.name, one.load, metrics.of(one.name), most_waiting=most_waiting, size=one.size) for one in offers
+        ]
         config = uvicorn.Config(
-            create_app(host, limits),
+            create_app(Shelf(hosts, most_bytes=most_bytes, idle_seconds=idle_seconds), limits, metrics),
             log_level="info" if access_log else "warning",
             access_log=access_log,
             timeout_graceful_shutdown=int(limits.drain_seconds) + 1,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from paceline.core.request import Grammar, SamplingParams, Speculation
 from paceline.server.errors import Refusal
@@ -18,6 +19,12 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        """Read null as not given, as OpenAI's clients mean it."""
+        return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
 
 class Part(Body):
     """A piece of a message's content; texts are all that is read."""
@@ -26,7 +33,9 @@ class Part(Body):
     text: str
 
 
-class Function(Body):
+class Called(Body):
+    """A function with the arguments of a call, JSON as a text."""
+
     name: str
     arguments: str
 
@@ -34,7 +43,52 @@ class Function(Body):
 class ToolCall(Body):
     id: str | None = None
     type: Literal["function"] = "function"
+    function: Called
+    index: int | None = None  # as chunks have it
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as templates read it: with the arguments as what they mean.
+
+        Raises:
+            Refusal: the arguments are no JSON object.
+        """
+        try:
+            arguments = json.loads(self.function.arguments or "{}")
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise Refusal(
+                400,
+                f"the arguments of a tool call must be a JSON object, got `{self.function.arguments:.80}`",
+                param="messages",
+            )
+        said: dict[str, Any] = {"type": self.type, "function": {"name": self.function.name, "arguments": arguments}}
+        return said if self.id is None else {"id": self.id, **said}
+
+
+class Function(Body):
+    """A function that the model may call; `parameters` is a JSON schema."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
     function: Function
+
+
+class Named(Body):
+    name: str
+
+
+class ToolNamed(Body):
+    """A choice of one tool."""
+
+    type: Literal["function"]
+    function: Named
 
 
 class Message(Body):
@@ -46,6 +100,7 @@ class Message(Body):
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
     refusal: None = None
+    reasoning_content: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return it as templates read it."""
@@ -53,11 +108,11 @@ class Message(Body):
             "role": "system" if self.role == "developer" else self.role,
             "content": text_of(self.content),
         }
-        for name in ("name", "tool_call_id"):
+        for name in ("name", "tool_call_id", "reasoning_content"):
             if (value := getattr(self, name)) is not None:
                 said[name] = value
         if self.tool_calls:
-            said["tool_calls"] = [one.model_dump(exclude_none=True) for one in self.tool_calls]
+            said["tool_calls"] = [one.plain() for one in self.tool_calls]
         return said
 
 
@@ -110,7 +165,10 @@ class SpeculationOptions(Body):
 
 
 class Sampling(Body):
-    """What chat and plain completions share. `user` and `metadata` are taken and not used."""
+    """What chat and plain completions share. `user`, `metadata` and `store` are taken and not used.
+
+    `priority`: the least runs first, as in vLLM; `timeout`: seconds after which the reply ends with what it has.
+    """
 
     model: str | None = None
     stream: bool = False
@@ -133,8 +191,12 @@ class Sampling(Body):
     structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationOptions | Literal[False] | None = None
     cache_salt: str | None = Field(default=None, min_length=1)
+    priority: int = Field(default=0, ge=-(2**31), lt=2**31)
+    timeout: float | None = Field(default=None, gt=0, le=1e6)
+    skip_special_tokens: bool = True
     user: str | None = None
     metadata: dict[str, Any] | None = None
+    store: Literal[False] | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -231,6 +293,10 @@ class ChatBody(Sampling):
     messages: list[Message] = Field(min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolNamed | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
 

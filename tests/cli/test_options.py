@@ -70,7 +70,7 @@ def test_every_option_reaches_its_setting(cli, monkeypatch, command):
 
 
 def test_every_setting_has_an_option_except_pythons_and_servers():
-    """`slots` and `cache_bytes` are no use to one request, a processor is code, allowed ids a program's business."""
+    """`slots` and `cache_bytes` are no use to one request, a processor is code, allowed ids a program's."""
     assert {field.name for field in fields(LLMConfig)} == {*LOADING, "slots", "cache_bytes"}
     assert {field.name for field in fields(SamplingParams)} == {
         *DRAWING,
@@ -80,6 +80,7 @@ def test_every_setting_has_an_option_except_pythons_and_servers():
         "allowed_tokens",
         "logits_processors",
         "grammar",
+        "skip_special_tokens",
     }
 
 

@@ -13,15 +13,22 @@ import uvicorn
 from paceline.server.app import Limits, create_app
 from paceline.server.bridge import Host
 from paceline.server.metrics import Metrics
+from paceline.server.shelf import Shelf
 from paceline.service.llm import LLM
 
 
 class Served:
     """A running server."""
 
-    def __init__(self, load, *, most_waiting=64, **limits):
-        self.host = Host("tiny", load, Metrics("tiny"), most_waiting=most_waiting)
-        self.app = create_app(self.host, Limits(drain_seconds=5, **limits))
+    def __init__(self, load, *, most_waiting=64, most_bytes=None, idle_seconds=None, **limits):
+        metrics = Metrics()
+        loads = load if isinstance(load, dict) else {"tiny": load}
+        self.hosts = [
+            Host(name, one, metrics.of(name), most_waiting=most_waiting, size=lambda: 1) for name, one in loads.items()
+        ]
+        self.host = self.hosts[0]
+        self.shelf = Shelf(self.hosts, most_bytes=most_bytes, idle_seconds=idle_seconds)
+        self.app = create_app(self.shelf, Limits(drain_seconds=5, **limits), metrics)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", timeout_graceful_shutdown=10))

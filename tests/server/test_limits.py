@@ -41,7 +41,13 @@ ASK = [{"role": "user", "content": "Say something."}]
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "needs json_schema.schema"),
         ({"structured_outputs": {"regex": "(a"}}, "grammar", "can be read"),
         ({"structured_outputs": {}}, "structured_outputs", "got none"),
-        ({"tools": [{"type": "function"}]}, "tools", "unknown field"),
+        ({"tool": []}, "tool", "did you mean `tools`"),
+        ({"tools": [{"type": "function"}]}, "tools.0.function", "Field required"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "match"),
+        ({"tools": [{"type": "function", "function": {"name": "a"}}]}, "tools", "template"),
+        ({"tool_choice": "required"}, "tool_choice", "needs tools"),
+        ({"chat_template_kwargs": {"think": True}}, "chat_template_kwargs", "reads"),
+        ({"timeout": 0}, "timeout", "greater than 0"),
         ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "context holds"),
     ],
 )  # fmt: skip
@@ -98,7 +104,7 @@ def test_no_body_makes_the_server_fail(served, body, path):
 
 def test_unknown_fields_are_left_out_where_the_server_tolerates_them(talker):
     with serving(lambda: LLM(talker, draft="off", context=512), allows_unknown=True) as server:
-        body = {"messages": ASK, "max_tokens": 2, "tools": [], "reasoning_effort": "low"}
+        body = {"messages": ASK, "max_tokens": 2, "tools": [], "service_tier": "auto"}
         assert server.post("/v1/chat/completions", body).status_code == 200
         assert server.post("/v1/chat/completions", body | {"temperature": -1}).status_code == 400
 
