@@ -21,7 +21,7 @@ from paceline.control.guard import CAUTIOUS, START, Guard
 from paceline.control.pending import Pending
 from paceline.core.aliases import Probabilities
 from paceline.core.request import View
-from paceline.core.round import Budget, Load, Round
+from paceline.core.round import Budget, Load, Round, Spent
 from paceline.estimate.cost import CostTable
 from paceline.estimate.numbers import median
 from paceline.estimate.source import Source
@@ -290,7 +290,7 @@ class OptimalController:
         for name, source in self._sources.items():
             source.pass_round(round.spent.get(name))
             self._gates[name].grant()
-            source.silent += bool(step.asked.get(name))
+            source.silent += bool(step.asked.get(name)) and not _only_read(round.spent.get(name))
             if name in round.spent:
                 self._prefill.took(name, round.spent[name], source.step_seconds)
         if not step.is_sound or not step.tokens or round.rows != step.sequences + step.drafted:  # or a prompt was read
@@ -332,6 +332,11 @@ class OptimalController:
                     source.earned(net, step.tokens / step.sequences)
                     if self._gates[name].settle(sequence, net):
                         source.doubt()
+
+
+def _only_read(spent: Spent | None) -> bool:
+    """Whether a model read a text and had no time to guess."""
+    return spent is not None and spent.read > 0 and not spent.steps
 
 
 def hoped_depth(source: Source, clock: Clock) -> int:

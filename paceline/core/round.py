@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline.core.aliases import Probabilities
 
@@ -27,7 +28,8 @@ class Budget:
     Prices are in tokens: what else the same time would have brought. `price` float64 [nodes + 1] is that of verifying
     so many nodes, 0 first; `None` asks for all of them. `step` is the price of one step of a source that takes time,
     `plain` that of a round without guesses; 0 if unknown. Under a `floor` draft models stop by that instead; it is
-    the same for all sequences of a round.
+    the same for all sequences of a round. `reading`: seconds that models may read texts in this round, all of them
+    together, so that other sequences are not held up.
     """
 
     nodes: int
@@ -36,12 +38,13 @@ class Budget:
     step: Mapping[str, float] = field(default_factory=dict)
     plain: float = 0.0
     floor: Floor | None = None
+    reading: float = math.inf
 
     def scaled(self, factor: float) -> Budget:
         """Return it with other prices."""
         price = None if self.price is None else factor * self.price
         step = {name: factor * price for name, price in self.step.items()}
-        return Budget(self.nodes, self.depth, price, step, factor * self.plain, self.floor)
+        return replace(self, price=price, step=step, plain=factor * self.plain)
 
 
 LAG = 8  # tokens of a text that a draft step takes along, one of them its own
@@ -57,6 +60,11 @@ class Spent:
     steps: int
     seconds: float
     read: int = 0
+
+
+def spent_on(name: str, steps: int, seconds: float, read: int) -> dict[str, Spent]:
+    """Return what a source spent, by its name; nothing if it neither made a step nor read."""
+    return {name: Spent(steps, seconds, read)} if steps or read else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ prompts are read beside it. Knows sequences and the pages each of them holds, no
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 
 from paceline.core.round import Load
@@ -143,11 +144,16 @@ class Scheduler:
             left -= rows[one.id]
         return [(one, rows[one.id]) for one in self._running if rows.get(one.id)]
 
+    def patience(self, sequences: int, reading: int) -> float:
+        """Return the seconds that draft models may read in a round, where so many of its sequences wait for that."""
+        others = sequences - reading
+        return max(PAUSE * max(reading / others, 1.0) * self._round, UNSEEN) if reading and others else math.inf
+
     def _beside(self, others: int, reading: int) -> int:
         """Return how many rows may be read in a round in which other texts go on, so that these are not held up."""
         if self._row is None:
             return BEGIN
-        seconds = max(PAUSE * max(reading / others, 1.0) * self._round, UNSEEN)
+        seconds = self.patience(others + reading, reading)
         return max(int(seconds / max(self._row, 1e-9)), 1)
 
     def saw(self, turns: list[tuple[Sequence, int]], seconds: float) -> None:

@@ -17,7 +17,7 @@ from paceline.control.base import Controller
 from paceline.core.aliases import Floats
 from paceline.core.batch import Forward, Logits
 from paceline.core.request import Event, Logprobs
-from paceline.core.round import Budget
+from paceline.core.round import LAG, Budget, Load
 from paceline.core.tree import Draft, Verdict, Verified
 from paceline.draft.base import Drafter, unread_by
 from paceline.draft.check import MOST_NODES, check
@@ -57,8 +57,8 @@ def step(parts: Parts) -> list[Event]:
     chosen = [sequence for sequence, _ in turns]
     views = [sequence.view() for sequence in chosen]
     load = replace(parts.scheduler.load(), unread=unread_by(views, parts.drafter))
-    budgets = parts.controller.budgets(views, load)
-    names = parts.drafter.sources
+    reading, names = parts.scheduler.patience(len(turns), behind(load)), parts.drafter.sources
+    budgets = [replace(budget, reading=reading) for budget in parts.controller.budgets(views, load)]
     budgets = [limit(budget, s, parts.cache, parts.model, names) for budget, s in zip(budgets, chosen, strict=True)]
     decided = parts.clock()
     drafts = parts.drafter.propose(views, budgets)
@@ -92,6 +92,11 @@ def step(parts: Parts) -> list[Event]:
         raise
 
 
+def behind(load: Load) -> int:
+    """Return how many sequences have a text that some model must read on before it guesses."""
+    return sum(max(each, default=0) > LAG for each in zip(*load.unread.values(), strict=False))
+
+
 def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model, sources: tuple[str, ...]) -> Budget:
     """Cut a budget to what may still be committed and to what the request wants; while a text is read it is empty."""
     if len(sequence) - cache.length(sequence.cache) > 1:
@@ -106,7 +111,7 @@ def limit(budget: Budget, sequence: Sequence, cache: PagedCache, model: Model, s
             room = 0
         step = {**step, **dict.fromkeys((name for name in sources if name not in wanted.sources), math.inf)}
     nodes, depth = min(budget.nodes, MOST_NODES) if room else 0, min(budget.depth, room)
-    return Budget(nodes, depth, budget.price, step, budget.plain, budget.floor)
+    return replace(budget, nodes=nodes, depth=depth, step=step)
 
 
 def wanted(draft: Draft, sequence: Sequence, names: tuple[str, ...]) -> Draft:

@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.core.aliases import Floats, Probabilities
 from paceline.core.request import View
-from paceline.core.round import Budget, Spent
+from paceline.core.round import Budget, Spent, spent_on
 from paceline.core.tree import Draft, Draws, Verified
 from paceline.draft.base import Drafter, named
 from paceline.draft.lengths import DepthRecord
@@ -62,6 +62,8 @@ class MixtureDrafter(Drafter):
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side."""
         started, before, steps = perf_counter(), self._tokens_read(), 0
+        for voice in self.voices:
+            voice.reader.allow(budgets)
         lengths = [self._length(view, budget) for view, budget in zip(views, budgets, strict=True)]
         active = [i for i, length in enumerate(lengths) if length and self._begin(views[i], length)]
         guesses: dict[int, list[int]] = {i: [] for i in active}
@@ -79,7 +81,7 @@ class MixtureDrafter(Drafter):
                 guesses[i].append(token)
                 distributions[i] += [] if drawn_from is None else [drawn_from]
             active = [i for i in active if len(guesses[i]) < lengths[i]]
-        self.spent = {self.name: Spent(steps, perf_counter() - started, self._tokens_read() - before)} if steps else {}
+        self.spent = spent_on(self.name, steps, perf_counter() - started, self._tokens_read() - before)
         return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:

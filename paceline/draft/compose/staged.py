@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.core.aliases import Floats, Ints, Probabilities
 from paceline.core.request import View
-from paceline.core.round import Budget, Spent
+from paceline.core.round import Budget, Spent, spent_on
 from paceline.core.tree import Draft, Draws, TokenTree, Verified
 from paceline.draft.base import Drafter, Setting, experience_of, forget_texts, named
 from paceline.draft.lengths import DepthRecord
@@ -61,6 +61,7 @@ class StagedDrafter(Drafter):
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Draw a chain for each sequence, all sequences side by side, each forward checking a block of each."""
         started, before, steps = perf_counter(), self.reader.tokens_read, 0
+        self.reader.allow(budgets)
         rooms = [self.reader.room(view.id, view.tokens) for view in views]
         lengths = [
             min(self._record.length(budget, self.name), most) for budget, most in zip(budgets, rooms, strict=True)
@@ -98,9 +99,7 @@ class StagedDrafter(Drafter):
                 pending[i] = drawn[-1:]
                 if not is_sound or len(guesses[i]) >= lengths[i]:
                     del pending[i]
-        self.spent = (
-            {self.name: Spent(steps, perf_counter() - started, self.reader.tokens_read - before)} if steps else {}
-        )
+        self.spent = spent_on(self.name, steps, perf_counter() - started, self.reader.tokens_read - before)
         return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:

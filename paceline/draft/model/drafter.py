@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.core.aliases import Ints
 from paceline.core.request import View
-from paceline.core.round import Budget, Spent
+from paceline.core.round import Budget, Spent, spent_on
 from paceline.core.tree import Draft, Draws, TokenTree, Verified
 from paceline.draft.base import Drafter, empty_draft, named
 from paceline.draft.model.chain import DEPTHS, RANKS, Confidence, Guesses, bin_of
@@ -57,7 +57,7 @@ class ModelDrafter(Drafter):
     ) -> None:
         self.name, self._clock = name, clock or perf_counter
         self.sources: tuple[str, ...] = (name,)
-        self.reader = TextState(model, context=context, slots=slots, name=name, outputs=outputs)
+        self.reader = TextState(model, context=context, slots=slots, name=name, outputs=outputs, clock=self._clock)
         self.cache = self.reader.cache
         self._loop: DraftLoop | None = None
         if self.reader.head is not None:
@@ -78,13 +78,14 @@ class ModelDrafter(Drafter):
         """Guess a chain for each sequence, all sequences side by side; runners-up too where prices say they may pay."""
         self.spent = {}
         started, before = self._clock(), self.reader.tokens_read
+        self.reader.allow(budgets)
         jobs: dict[int, Job] = {}
         for i, (view, budget) in enumerate(zip(views, budgets, strict=True)):
             if min(budget.nodes, budget.depth) > 0 and (job := self._job(view, budget)):
                 jobs[i] = job
         read = self.reader.tokens_read - before
         if not jobs:
-            self.spent = {self.name: Spent(0, self._clock() - started, read)} if read else {}
+            self.spent = spent_on(self.name, 0, self._clock() - started, read)
             return [empty_draft(view) for view in views]
         children: list[list[Children]] = [[] for _ in views]
         found = self._run(jobs, budgets, children)
@@ -94,7 +95,7 @@ class ModelDrafter(Drafter):
             self._guesses[views[i].id] = guesses
             if guesses.tokens:
                 drafts[i] = self._draft(views[i], budgets[i], guesses, children[i])
-        self.spent = {self.name: Spent(steps, self._clock() - started, read)}
+        self.spent = spent_on(self.name, steps, self._clock() - started, read)
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
@@ -122,7 +123,7 @@ class ModelDrafter(Drafter):
         if not math.isfinite(step):
             return None
         rest = self.reader.read(view.id, view.tokens, limit, salt=view.cache_salt)
-        if rest is None:  # other texts hold the room: this one gets no guess
+        if rest is None:  # other texts hold the room, or there is no time to read on: this one gets no guess
             return None
         return Job(view, self.reader.handle(view.id), rest.tolist(), limit, budget.price, step, budget.floor)
 

@@ -7,12 +7,15 @@ draws the guesses. A text longer than the model's context is read from the middl
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import takewhile
+from time import perf_counter
 
 from paceline.core.aliases import Floats, Ints
-from paceline.core.round import LAG
+from paceline.core.round import LAG, Budget
 from paceline.core.tree import TokenTree
 from paceline.draft.model.reduced_head import Head
 from paceline.errors import ContextOverflow
@@ -21,6 +24,7 @@ from paceline.model.cache import PagedCache
 from paceline.model.extend import read_on
 from paceline.model.flatten import CHUNK, SLACK, flatten
 
+BEGIN = 32  # tokens that are read in a round with little time before their seconds are known
 log = logging.getLogger(__name__)
 
 
@@ -40,8 +44,17 @@ class TextState:
         outputs: int32 [rows], the tokens worth guessing, most frequent first; `None` for all. Needs a native model.
     """
 
-    def __init__(self, model: Model, *, context: int, slots: int, name: str, outputs: Ints | None = None) -> None:
-        self.model, self.name = model, name
+    def __init__(
+        self,
+        model: Model,
+        *,
+        context: int,
+        slots: int,
+        name: str,
+        outputs: Ints | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.model, self.name, self._clock = model, name, clock
         self.head: Head | None = None
         if outputs is not None:
             whole = packed(model)
@@ -54,6 +67,12 @@ class TextState:
         self._texts: dict[int, _Text] = {}
         self._found: dict[int, int] = {}  # of texts not read yet: tokens that other texts have cached
         self._is_warned = False
+        self._until, self._pace = math.inf, 0.0  # when reading must stop; seconds of a token read
+
+    def allow(self, budgets: Seq[Budget]) -> None:
+        """Begin a round: texts are read no longer than its budgets say; what is left is read in the next ones."""
+        seconds = min((budget.reading for budget in budgets), default=math.inf)
+        self._until = self._clock() + seconds
 
     def read(self, text: int, tokens: Ints, ahead: int, *, fixed: int | None = None, salt: bytes = b"") -> Ints | None:
         """Bring the cache to a beginning of `tokens`, int32 [n >= 1], and make room for the rest and what comes next.
@@ -64,7 +83,8 @@ class TextState:
             salt: see `PagedCache.open`.
 
         Returns:
-            The tokens left to be forwarded, from the last one to a chunk; `None` if other texts hold the room.
+            The tokens left to be forwarded, from the last one to a chunk; `None` if other texts hold the room or the
+            time was too short.
         """
         try:
             known = self._texts.get(text)
@@ -79,13 +99,31 @@ class TextState:
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
             self.cache.crop(known.cache, first + shared)
             known.fixed = known.start + len(tokens) if fixed is None else fixed
-            self.tokens_read += read_on(self.model, self.cache, known.cache, tokens, left=CHUNK)
+            if not self._read_on(known.cache, tokens):
+                return None
             rest = tokens[self.cache.length(known.cache) :]
             self.tokens_read += len(rest) - 1 if len(rest) > LAG else 0
             self.cache.extend(known.cache, len(rest) + ahead - 1)
         except ContextOverflow:
             return None
         return rest
+
+    def _read_on(self, sequence: int, tokens: Ints) -> bool:
+        """Read until a chunk is left, or a step's worth in a round with little time; tell whether that is done."""
+        if math.isinf(self._until):
+            self.tokens_read += read_on(self.model, self.cache, sequence, tokens, left=CHUNK)
+            return True
+        while len(tokens) - self.cache.length(sequence) > LAG:
+            started = self._clock()
+            left = self._until - started
+            if left <= 0:
+                return False
+            most = min(max(int(left / self._pace), 1) if self._pace else BEGIN, CHUNK)
+            end = min(self.cache.length(sequence) + most, len(tokens) - 1)
+            read = read_on(self.model, self.cache, sequence, tokens[: end + 1])
+            self.tokens_read += read
+            self._pace = (self._clock() - started) / read
+        return True
 
     def room(self, text: int, tokens: Ints) -> int:
         """Return how many guesses may follow `tokens`, int32 [n]: near the context's end what is left, at least one."""

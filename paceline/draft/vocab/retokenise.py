@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.core.aliases import Ints
 from paceline.core.request import View
-from paceline.core.round import Budget, Spent
+from paceline.core.round import Budget, Spent, spent_on
 from paceline.core.tree import Draft, TokenTree, Verified
 from paceline.draft.base import Drafter, Loaded, named
 from paceline.draft.lengths import DepthRecord
@@ -120,6 +120,7 @@ class RetokenisingDrafter(Drafter):
     def propose(self, views: Seq[View], budgets: Seq[Budget]) -> list[Draft]:
         """Let the draft model write on greedily until its text makes enough tokens of the target's."""
         started, before, steps = perf_counter(), self.reader.tokens_read, 0
+        self.reader.allow(budgets)
         lengths = [self._record.length(budget, self.name) for budget in budgets]
         most = [self._most(view, length) for view, length in zip(views, lengths, strict=True)]
         pending = {i: ids for i, view in enumerate(views) if most[i] and len(ids := self._read(view, most[i]))}
@@ -144,9 +145,7 @@ class RetokenisingDrafter(Drafter):
                     del pending[i]
                 else:
                     pending[i] = np.array([token], np.int32)
-        self.spent = (
-            {self.name: Spent(steps, perf_counter() - started, self.reader.tokens_read - before)} if steps else {}
-        )
+        self.spent = spent_on(self.name, steps, perf_counter() - started, self.reader.tokens_read - before)
         return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
 
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
