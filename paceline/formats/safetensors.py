@@ -6,11 +6,15 @@ The header is checked like a GGUF file's: nothing is allocated by a file's claim
 from __future__ import annotations
 
 import json
+import logging
 import math
 from codecs import BOM_UTF8
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeGuard
+
+import numpy as np
 
 from paceline.errors import ModelFileError, ModelNotFound
 from paceline.formats.mapping import MappedFile
@@ -18,6 +22,7 @@ from paceline.formats.spec import ModelSpec, spec_from_config
 from paceline.formats.tensor_names import canonical
 from paceline.kernels.tensor import GgmlType, Tensor, unsupported_type
 
+log = logging.getLogger(__name__)
 _MOST_HEADER_BYTES = 100_000_000  # the format's own limit
 _MOST_JSON_BYTES = 64_000_000
 _MOST_SHARDS = 10_000
@@ -42,11 +47,30 @@ class SafetensorsFolder:
         for file in files:
             for name, tensor in _tensors(file).items():
                 ours = canonical(name, post_norms=spec.post_norms)
-                if ours is None or (ours == "output.weight" and spec.tied):
+                if ours is None:
                     continue
                 if ours in self.tensors:
                     raise ModelFileError(f"{file.path}: wanted each tensor once; got `{name}` in two places")
                 self.tensors[ours] = Tensor(ours, tensor.shape, tensor.type, tensor.data)
+        self._untie()
+
+    def _untie(self) -> None:
+        """Let the file decide whether it has an output matrix of its own; a copy of the embeddings is none."""
+        own, embeddings = self.tensors.get("output.weight"), self.tensors.get("token_embd.weight")
+        if own is None:
+            text = self.metadata.get("text_config")
+            said = [table.get("tie_word_embeddings") for table in (self.metadata, text) if isinstance(table, dict)]
+            self.spec = replace(self.spec, tied=False not in said)
+            return
+        if not self.spec.tied:
+            return
+        if embeddings is not None and own.type == embeddings.type and np.array_equal(own.data, embeddings.data):
+            del self.tensors["output.weight"]
+            return
+        log.warning(
+            "%s: the config ties the output matrix to the embeddings, and the file has another one: used", self.path
+        )
+        self.spec = replace(self.spec, tied=False)
 
     @classmethod
     def open(cls, path: Path | str) -> SafetensorsFolder:

@@ -6,12 +6,13 @@ Reads a GGUF file's metadata or a Hugging Face `config.json`. Knows no weights b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from paceline.errors import ModelFileError, UnsupportedModel
+from paceline.formats.defaults import DEFAULTS
 from paceline.formats.numbers import Numbers
 from paceline.formats.rope import Rope
 from paceline.kernels.dequantize import dequantize
@@ -19,21 +20,6 @@ from paceline.kernels.tensor import Tensor
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "smollm3")
 _MODEL_TYPES = {name: name for name in FAMILIES} | {"mistral": "llama", "gemma3_text": "gemma3"}
-# Gemma 3 config files leave out what equals these.
-_GEMMA3_DEFAULTS: dict[str, object] = {
-    "vocab_size": 262_208,
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "sliding_window": 4096,
-    "query_pre_attn_scalar": 256,
-}
 _ACTIVATIONS: dict[object, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
     "swish": "silu",
@@ -131,7 +117,6 @@ def spec_from_gguf(file: Source) -> ModelSpec:
             rope_tables=tuple(_rope_table(family, layer, bool(window) and local[layer]) for layer in range(layers)),
             ropes=tuple(ropes),
             attention_scale=n.real("attention.scale", scaled**-0.5, least=0.0),
-            attention_softcap=n.real("attn_logit_softcapping", 0.0, least=0.0),
             final_softcap=n.real("final_logit_softcapping", 0.0, least=0.0),
             embed_scale=math.sqrt(width) if gemma else 1.0,
             qkv_bias=family == "qwen2" or "blk.0.attn_q.bias" in file.tensors,
@@ -147,32 +132,36 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
     """Read and check a Hugging Face config's numbers. Raises UnsupportedModel, ModelFileError."""
     text = config.get("text_config")
     if isinstance(text, Mapping):  # a multimodal model: its language half
-        config = {"model_type": "gemma3_text", "tie_word_embeddings": config.get("tie_word_embeddings", True), **text}
+        outer = (
+            {} if config.get("tie_word_embeddings") is None else {"tie_word_embeddings": config["tie_word_embeddings"]}
+        )
+        config = {"model_type": "gemma3_text", **outer, **text}
     kind = config.get("model_type")
     family = _MODEL_TYPES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise _unknown(where, kind)
     gemma = family == "gemma3"
-    n = Numbers(_GEMMA3_DEFAULTS | dict(config) if gemma else config, where)
+    n = Numbers(DEFAULTS["gemma3_text" if gemma else str(kind)] | dict(config), where)
+    if n.flag("use_bidirectional_attention", False):
+        raise UnsupportedModel(
+            f"{where}: wanted a model that looks back only; got one that looks both ways, as for search"
+        )
     layers, heads = n.layers("num_hidden_layers"), n.integer("num_attention_heads", most=1 << 12)
     width = n.integer("hidden_size", most=1 << 17)
-    head_dim = n.integer("head_dim", 128, most=1 << 10) if family == "qwen3" else _head_dim(n, "head_dim", width, heads)
-    asked = config.get("hidden_activation", config.get("hidden_act")) or ("gelu_pytorch_tanh" if gemma else "silu")
+    head_dim = _head_dim(n, "head_dim", width, heads)
+    asked = n.get("hidden_activation") or n.get("hidden_act")
     if not isinstance(asked, str) or asked not in _ACTIVATIONS:
         raise UnsupportedModel(
             f"{where}: wanted one of the activations {', '.join(map(str, _ACTIVATIONS))}; got {asked}"
         )
-    windows = _config_windows(n, family, layers)
-    rope = _config_rope(n, "full_attention", n.real("rope_theta", 10_000.0), head_dim)
+    with_rope = _with_rope(n, layers) if family == "smollm3" else [True] * layers
+    windows = _config_windows(n, str(kind), layers, with_rope)
+    rope = _config_rope(n, "full_attention", n.real("rope_theta"), head_dim)
     ropes = [rope]
     if gemma:
-        local = _config_rope(n, "sliding_attention", n.real("rope_local_base_freq", 10_000.0), head_dim)
+        local = _config_rope(n, "sliding_attention", n.real("rope_local_base_freq"), head_dim)
         ropes.append(local)
-    with_rope = n.flags("no_rope_layers", layers) if family == "smollm3" else None
-    every = n.integer("no_rope_layer_interval", 4)
-    tables = [_rope_table(family, layer, bool(windows[layer]), every) for layer in range(layers)]
-    if with_rope is not None:
-        tables = [0 if used else -1 for used in with_rope]
+    tables = [1 if gemma and windows[layer] else 0 if with_rope[layer] else -1 for layer in range(layers)]
     return _checked(
         ModelSpec(
             architecture=family,
@@ -184,21 +173,20 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
             ffn_width=n.integer("intermediate_size", most=1 << 20),
             vocab=n.integer("vocab_size", most=1 << 24),
             context=_reach(n.integer("max_position_embeddings", most=1 << 31), rope),
-            norm_eps=n.real("rms_norm_eps", 1e-6, least=0.0, most=1.0),
+            norm_eps=n.real("rms_norm_eps", least=0.0, most=1.0),
             activation=_ACTIVATIONS[asked],
             rope_interleaved=False,
             windows=windows,
             rope_tables=tuple(tables),
             ropes=tuple(ropes),
             attention_scale=n.real("query_pre_attn_scalar", head_dim) ** -0.5 if gemma else head_dim**-0.5,
-            attention_softcap=n.real("attn_logit_softcapping", 0.0, least=0.0) if gemma else 0.0,
             final_softcap=n.real("final_logit_softcapping", 0.0, least=0.0) if gemma else 0.0,
             embed_scale=math.sqrt(width) if gemma else 1.0,
             norm_offset=1.0 if gemma else 0.0,
             qkv_bias=family == "qwen2" or n.flag("attention_bias", False),
             qk_norm=family in ("qwen3", "gemma3"),
             post_norms=gemma,
-            tied=n.flag("tie_word_embeddings", family in ("gemma3", "smollm3")),
+            tied=n.flag("tie_word_embeddings", False),
         ),
         where,
     )
@@ -213,12 +201,19 @@ def _head_dim(n: Numbers, key: str, width: int, heads: int) -> int:
     return n.integer(key, width // heads, most=1 << 10)
 
 
-def _rope_table(family: str, layer: int, local: bool, every: int = 4) -> int:
+def _rope_table(family: str, layer: int, local: bool) -> int:
     if family == "gemma3":
         return 1 if local else 0
-    if family == "smollm3" and (layer + 1) % every == 0:
+    if family == "smollm3" and (layer + 1) % 4 == 0:
         return -1
     return 0
+
+
+def _with_rope(n: Numbers, layers: int) -> list[bool]:
+    """Say which layers of SmolLM 3 have RoPE."""
+    every = n.integer("no_rope_layer_interval")
+    said = n.flags("no_rope_layers", layers)
+    return said if said is not None else [(layer + 1) % every != 0 for layer in range(layers)]
 
 
 def _pattern(n: Numbers, key: str, layers: int) -> list[bool]:
@@ -229,20 +224,25 @@ def _pattern(n: Numbers, key: str, layers: int) -> list[bool]:
     return [(layer + 1) % every != 0 for layer in range(layers)]
 
 
-def _config_windows(n: Numbers, family: str, layers: int) -> tuple[int, ...]:
+def _config_windows(n: Numbers, kind: str, layers: int, with_rope: Sequence[bool]) -> tuple[int, ...]:
+    """Return each layer's window. Which key turns windows on, and for which layers, is the family's own affair."""
     window = n.integer("sliding_window", 0, least=0)
-    if not window or not n.flag("use_sliding_window", family not in ("qwen2", "qwen3", "smollm3")):
+    always = kind in ("mistral", "gemma3_text")
+    if not window or kind == "llama" or not (always or n.flag("use_sliding_window", False)):
         return (0,) * layers
     kinds = n.get("layer_types")
-    if isinstance(kinds, list):
-        unknown = [kind for kind in kinds if kind not in ("sliding_attention", "full_attention")]
+    if isinstance(kinds, list) and kind != "mistral":
+        unknown = [one for one in kinds if one not in ("sliding_attention", "full_attention")]
         if unknown or len(kinds) != layers:
             raise ModelFileError(f"{n.where}: wanted {layers} known `layer_types`; got {len(kinds)}, {unknown[:1]}")
-        local = [kind == "sliding_attention" for kind in kinds]
-    elif family == "gemma3":
+        local = [one == "sliding_attention" for one in kinds]
+    elif kind == "gemma3_text":
         local = _pattern(n, "sliding_window_pattern", layers)
+    elif kind == "smollm3":
+        local = [not used for used in with_rope]
     else:
-        local = [layer >= n.integer("max_window_layers", 0, least=0) for layer in range(layers)]
+        first = 0 if kind == "mistral" else n.integer("max_window_layers", least=0)
+        local = [layer >= first for layer in range(layers)]
     return tuple(window if here else 0 for here in local)
 
 
@@ -268,7 +268,11 @@ def _gguf_rope(file: Source, n: Numbers, head_dim: int) -> Rope:
         return Rope(base, dimensions, "linear", factor, divisors=divisors)
     if kind != "yarn":
         raise UnsupportedModel(f"{file.path}: wanted RoPE scaling none, linear or yarn; got `{kind}`")
-    attention = n.real("rope.scaling.attn_factor", n.real("rope.scaling.yarn_attn_factor", 1.0, least=0.0), least=0.0)
+    # `yarn_attn_factor` is the whole factor, as configs have it; `attn_factor` comes on top of YaRN's own.
+    own = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    attention = n.real(
+        "rope.scaling.yarn_attn_factor", n.real("rope.scaling.attn_factor", 1.0, least=0.0) * own, least=0.0
+    )
     return Rope(
         base,
         dimensions,
@@ -277,7 +281,7 @@ def _gguf_rope(file: Source, n: Numbers, head_dim: int) -> Rope:
         n.integer("rope.scaling.original_context_length", n.integer("context_length")),
         n.real("rope.scaling.yarn_beta_fast", 32.0),
         n.real("rope.scaling.yarn_beta_slow", 1.0),
-        attention * (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
+        attention,
         divisors=divisors,
     )
 

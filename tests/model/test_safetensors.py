@@ -123,12 +123,28 @@ def test_pickled_weights_are_not_loaded(tmp_path):
     assert "pickled" in caught.value.hint
 
 
-def test_untied_models_need_their_head_and_tied_ones_ignore_it(tmp_path):
+def test_the_file_says_whether_there_is_an_output_matrix(tmp_path, caplog):
     folder = write_folder(tmp_path / "m", config=CONFIG | {"tie_word_embeddings": False})
     with pytest.raises(ModelFileError, match=r"`output\.weight`.*missing"):
         open_model(folder)
-    write_folder(folder, weights() | {"lm_head.weight": np.ones((32, 16), np.float32)})
-    assert open_model(folder).tensor("output.weight") is None
+    other = weights() | {"lm_head.weight": np.ones((32, 16), np.float32)}
+    copy = weights() | {"lm_head.weight": weights()["model.embed_tokens.weight"]}
+    silent = {key: value for key, value in CONFIG.items() if key != "tie_word_embeddings"}
+    inside = {"model_type": "mistral3", "text_config": silent}
+    for tensors, config, is_tied, is_told in (
+        (weights(), CONFIG, True, False),
+        (other, CONFIG, False, True),  # a fine-tune that forgot to say so
+        (copy, CONFIG, True, False),
+        (weights(), silent, True, False),
+        (other, silent, False, False),
+        (other, inside, False, False),
+        (other, CONFIG | {"tie_word_embeddings": False}, False, False),
+    ):
+        caplog.clear()
+        write_folder(folder, tensors, config)
+        file = open_model(folder)
+        assert (file.spec.tied, file.tensor("output.weight") is None) == (is_tied, is_tied), config
+        assert ("another one" in caplog.text) == is_told, config
 
 
 def test_gemma_names_differ_around_the_feed_forward_part():

@@ -167,6 +167,57 @@ def test_windows_of_configs():
         config(**qwen, use_sliding_window=True, layer_types=["chunked"] * 4)
 
 
+def test_what_a_config_leaves_out_is_the_familys_own():
+    stray = {"model_type": "llama", "sliding_window": 99, "use_sliding_window": True}
+    assert config(**stray).windows == (0,) * 4, "llama knows no windows"
+    assert config(model_type="mistral").windows == (4096,) * 4
+    assert config(model_type="mistral", num_key_value_heads="absent", num_attention_heads=8).kv_heads == 8
+    assert config(model_type="smollm3").ropes == (Rope(2e6, 16),)
+    assert config(model_type="smollm3", sliding_window=9, use_sliding_window=True).windows == (0, 0, 0, 9)
+    every = [1, 0, 1, 0]
+    assert config(model_type="smollm3", sliding_window=9, use_sliding_window=True, no_rope_layers=every).windows == (
+        0,
+        9,
+        0,
+        9,
+    )
+    deep = {"num_hidden_layers": 30, "sliding_window": 9, "use_sliding_window": True}
+    assert config(model_type="qwen2", **deep).windows == (0,) * 28 + (9, 9)
+    assert config(model_type="smollm3", tie_word_embeddings="absent").tied
+    assert not config(model_type="qwen2").tied
+    inside = {"model_type": "mistral", **{key: value for key, value in CONFIG.items() if key != "model_type"}}
+    assert not spec_from_config({"model_type": "mistral3", "text_config": inside}).tied
+
+
+def test_gemma_of_search_looks_both_ways_and_is_refused():
+    with pytest.raises(UnsupportedModel, match="both ways"):
+        config(model_type="gemma3_text", head_dim=32, use_bidirectional_attention=True)
+
+
+def test_gemma3_has_no_cap_on_its_scores(tmp_path):
+    gemma = {
+        "model_type": "gemma3_text",
+        "head_dim": 32,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    }
+    assert (config(**gemma).attention_softcap, config(**gemma).final_softcap) == (0.0, 30.0)
+    assert gguf(tmp_path, "gemma3", attn_logit_softcapping=50.0).attention_softcap == 0.0
+
+
+def test_yarn_factors_of_files_are_whole_or_on_top(tmp_path):
+    yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 64}
+    own = 0.1 * math.log(4) + 1
+    for changes, wanted in (
+        ({}, own),
+        ({"rope__scaling__yarn_attn_factor": 1.3}, 1.3),
+        ({"rope__scaling__yarn_attn_factor": 1.0}, 1.0),
+        ({"rope__scaling__attn_factor": 0.5}, 0.5 * own),
+    ):
+        (rope,) = gguf(tmp_path, **yarn, **changes).ropes
+        assert inverse_frequencies(rope)[1] == pytest.approx(wanted)
+
+
 def test_gemma_configs_old_new_and_inside_a_model_that_sees():
     old = {
         "model_type": "gemma3_text",
