@@ -37,6 +37,7 @@ import httpx
 from paceline.bench.workloads import asks
 from paceline.formats.catalog import resolve
 
+WHAT = ("rates", "pause", "document", "overhead", "memory", "swap", "storm")
 WORKLOADS = ("code", "chat", "math", "edit")
 PACELINE = Path(sys.executable).with_name("paceline")
 WORDS = "the river carries old boats slowly down towards grey hills where people trade salt for copper and tell stories"
@@ -45,18 +46,14 @@ PEER = Path(__file__).with_name("llama_server.py")
 
 def main() -> None:
     options = parsed()
-    found = {
-        "rates": rates, "pause": pause, "document": document, "overhead": overhead, "memory": memory, "swap": swap,
-        "storm": storm,
-    }[options.what](options)  # fmt: skip
+    known = (rates, pause, document, overhead, memory, swap, storm)
+    found = {one.__name__: one for one in known}[options.what](options)
     print(json.dumps({"what": options.what, "model": options.model, **found}))
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "what", choices=["rates", "pause", "document", "overhead", "memory", "swap", "storm"], metavar="WHAT"
-    )
+    parser.add_argument("what", choices=WHAT)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--draft", default="auto")
     parser.add_argument("--peer-draft", default="", help="a draft model for llama.cpp, by its name here")
@@ -174,9 +171,8 @@ async def streamed(
 
 def rates(options: argparse.Namespace) -> dict[str, Any]:
     """Tokens a second, ours against ours without drafts and against llama.cpp's modes, the same minutes."""
-    counts = [int(one) for one in options.clients.split(",")]
     found: dict[str, Any] = {}
-    for count in counts:
+    for count in map(int, options.clients.split(",")):
         with contextlib.ExitStack() as stack:
             url, _ = stack.enter_context(
                 served(options.model, options.draft, "--slots", str(max(count, 8)), "--context", "2048")
@@ -248,7 +244,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
     with served(options.model, options.draft, "--context", "8192") as (url, _):
         first, *others = asyncio.run(play(url))
     ratio = statistics.median(others) / first
-    print(f"first token: first user {first:.2f} s, others {statistics.median(others):.3f} s, ratio {ratio:.3f}")
+    print(f"first token: first user {first:.2f} s, others {ratio * first:.3f} s, ratio {ratio:.3f}")
     return {"first_s": first, "others_s": others, "second/first": others[0] / first, "median/first": ratio}
 
 
@@ -292,7 +288,6 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
                 print(f"{shown(found)}, server/library {ratios[-1]:.3f}", flush=True)
     alone.stdin.close()
     alone.wait()
-    print(f"server/library {statistics.median(ratios):.3f} (median of {len(ratios)})")
     return {"ratios": ratios, "median": statistics.median(ratios)}
 
 
@@ -339,7 +334,7 @@ def cpu_seconds(pid: int) -> float:
 
 def swap(options: argparse.Namespace) -> dict[str, Any]:
     """The seconds until a model that was unloaded for another one has replied with a token."""
-    found, bytes_before = [], []
+    found, bytes_before = list[float](), list[int]()
     size = resolve(options.model).stat().st_size
     with served(options.model, "off", "--model", "smollm2-135m", "--models-bytes", str(size + 1000)) as (url, process):
         for _ in range(options.repeats + 1):
@@ -352,8 +347,7 @@ def swap(options: argparse.Namespace) -> dict[str, Any]:
                     found.append(seconds)
                 else:
                     bytes_before.append(resident(process.pid))
-    print(f"swap back of {options.model}: {', '.join(f'{one:.2f}' for one in found)} s; "
-          f"resident while it is out: {', '.join(f'{one / 1e6:.0f}' for one in bytes_before)} MB")  # fmt: skip
+    print(f"swap back: {[round(one, 2) for one in found]} s; resident without it: {bytes_before}")
     return {"seconds": found, "resident_mb": [one / 1e6 for one in bytes_before]}
 
 

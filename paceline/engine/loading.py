@@ -96,7 +96,7 @@ def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:
     Matrices are padded to round sizes; some files name the rows (`[PAD151665]`, of the type UNUSED), others do not.
     """
     known = range(min(tokenizer.vocab_size, rows))
-    unused = [i for i in known if not (tokenizer.token_bytes(i) or tokenizer.is_special(i) or i in tokenizer.eos_ids)]
+    unused = (i for i in known if tokenizer.is_unused(i) and i not in tokenizer.eos_ids)
     return [*unused, *range(len(known), rows)]
 
 

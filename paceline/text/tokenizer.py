@@ -141,6 +141,11 @@ class Tokenizer:
         """Tell whether the token controls the model and stands for no text."""
         return self._vocabulary.kinds[self._check(token)] in _SPECIAL
 
+    def is_unused(self, token: int) -> bool:
+        """Tell whether the token stands for no text and controls nothing."""
+        kind = self._vocabulary.kinds[self._check(token)]
+        return kind == UNUSED or (kind not in _SPECIAL and not self._vocabulary.tokens[token])
+
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes the token stands for; a control token's are its name."""
         piece = self._pieces[self._check(token)]
