@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
+import threading
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from paceline.cli import options as o
+from paceline.cli.terminal import Notice
 from paceline.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
+PATIENCE = 2.0  # seconds without a text from stdin after which a line says what is waited for
 _EXAMPLES = """\
 [bold]Examples[/bold]
 
   paceline generate "Why is the sky blue?"
 
-  git diff | paceline generate --system "Write a commit message." --draft ngram
+  git diff | paceline generate "Write a commit message for this:" --draft ngram
 
   paceline generate --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b "Sort a list in C"
 
@@ -31,10 +36,32 @@ _EXAMPLES = """\
 @o.takes(*o.LOADING, "prediction", *o.DRAWING, *o.FORMS, "logprobs", *o.ENDING, "system", "threads")
 def generate(
     prompt: Annotated[
-        str | None, typer.Argument(help="What to reply to; read from stdin if absent or `-`.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="What to reply to; read from stdin if absent or `-`. Text piped in beside it comes after it.",
+            show_default=False,
+        ),
     ] = None,
     *,
     given: o.Shared,
+    prompt_option: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt",
+            "-p",
+            help="The same as the argument.",
+            metavar="TEXT",
+            show_default=False,
+            rich_help_panel="Running",
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only the reply: no summary.", rich_help_panel="Running")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Also why the controller drafted as it did.", rich_help_panel="Running"),
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text itself: no chat template.", rich_help_panel="Running")
     ] = False,
@@ -63,19 +90,21 @@ def generate(
         )
     if given.logprobs is not None and not as_json:
         raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
+    if prompt is not None and prompt_option is not None:
+        raise UsageError("a prompt is given once, got an argument and --prompt", hint="drop one of the two")
     config, params = given.chosen()
     expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
-    text = read_prompt(prompt, raw=raw)
+    text = read_prompt(prompt if prompt_option is None else prompt_option, raw=raw)
 
     from paceline.cli.main import INTERRUPTED
     from paceline.cli.reply import finish, play
-    from paceline.cli.terminal import Painter, Screen, importing
+    from paceline.cli.terminal import Painter, Screen, importing, say
 
     with importing():
         from paceline.service.llm import LLM
         from paceline.text.stream import IncrementalDecoder
 
-    llm = LLM(**asdict(config), progress=True)
+    llm = LLM(**asdict(config), progress=not quiet)
     if raw:
         reply = llm.stream(text, params, special=special, prediction=expected)
     else:
@@ -87,8 +116,10 @@ def generate(
     if as_json:
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
         print(json.dumps(completion.to_json(), ensure_ascii=not is_utf8))
-    else:
+    elif not quiet:
         finish(llm, completion, interrupted=interrupted, max_tokens=params.max_tokens)
+    if verbose:
+        say(completion.control_reason)
     return INTERRUPTED if interrupted else 0
 
 
@@ -104,15 +135,38 @@ def read_prompt(argument: str | None, *, raw: bool) -> str:
         if sys.stdin.isatty():
             sys.stderr.write("Type the prompt; end it with Ctrl-D on a line of its own.\n")
         data = sys.stdin.buffer.read()
-        where = "stdin"
+        text = _text(data, "stdin")
     else:
-        data, where = argument.encode(errors="surrogateescape"), "the prompt"
-    text = decode(data, where).removeprefix("\ufeff")
+        text = _text(argument.encode(errors="surrogateescape"), "the prompt")
+        if piped := _text(_piped(), "stdin"):
+            text = f"{text}\n\n{piped}"
     if not raw:
         text = text.removesuffix("\n").removesuffix("\r")
     if not (text if raw else text.strip()):
         raise UsageError("the prompt is empty", hint='paceline generate "your prompt", or pipe a text into it')
     return text
+
+
+def _text(data: bytes, where: str) -> str:
+    return decode(data, where).removeprefix("\ufeff")
+
+
+def _piped() -> bytes:
+    """Return what a pipe or a file gives on stdin; nothing where stdin is a terminal or a device."""
+    try:
+        kind = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or none
+        return b""
+    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)):
+        return b""
+    notice = Notice()
+    waiting = threading.Timer(PATIENCE, notice.show, ["waiting for the text of stdin; < /dev/null if there is none"])
+    waiting.start()
+    try:
+        return sys.stdin.buffer.read()
+    finally:
+        waiting.cancel()
+        notice.clear()
 
 
 def read_file(path: str, what: str) -> str:

@@ -34,6 +34,7 @@ COMMANDS = {
     "models": "List the models that have a name, and those already here.",
     "bench": "Measure speculation on real workloads, and make a report of it.",
 }
+ALIASES = {"run": "chat"}  # what the same thing is called elsewhere
 INTERRUPTED = 128 + signal.SIGINT
 
 # Typer carries its own click or uses the installed one, by version; both derive BadParameter from these.
@@ -54,6 +55,7 @@ class Subcommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, *rest = args
+        name = ALIASES.get(name, name)
         if name not in COMMANDS:
             if name.startswith("-"):
                 raise typer.BadParameter(f"no such option: {name}", ctx=ctx)
@@ -97,7 +99,7 @@ def _show_version(wanted: bool) -> None:
 def root(
     ctx: typer.Context,
     version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        False, "--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Speculative decoding for the language models you run yourself: same words, sooner.

@@ -41,6 +41,8 @@ class Shared:
     model: Annotated[
         str,
         typer.Option(
+            "--model",
+            "-m",
             help="A known name (see `paceline models`), a .gguf file, a Hugging Face folder, or hf:ORG/NAME, with "
             ":FILE.gguf or :TYPE (as Q4_K_M) if it has several.",
             metavar="SRC",
@@ -56,6 +58,9 @@ class Shared:
     context: Annotated[
         int | None,
         typer.Option(
+            "--context",
+            "-c",
+            "--ctx-size",
             help="Tokens that prompt and reply share; the model's own, at most 8192, if not given.",
             metavar="N",
             show_default=False,
@@ -65,6 +70,9 @@ class Shared:
     draft: Annotated[
         str,
         typer.Option(
+            "--draft",
+            "-md",
+            "--model-draft",
             help=f"What guesses: {DRAFTERS.help()}; or a smaller model, named like --model; several with commas "
             "between.",
             metavar="SRC",
@@ -116,11 +124,15 @@ class Shared:
             rich_help_panel=_DRAFT,
         ),
     ] = None
-    max_tokens: Annotated[int, typer.Option(help="Longest reply.", metavar="N", rich_help_panel=_DRAW)] = (
-        PARAMS.max_tokens
-    )
+    max_tokens: Annotated[
+        int,
+        typer.Option("--max-tokens", "-n", "--n-predict", help="Longest reply.", metavar="N", rich_help_panel=_DRAW),
+    ] = PARAMS.max_tokens
     temperature: Annotated[
-        float, typer.Option(help="0 always takes the likeliest token.", metavar="T", rich_help_panel=_DRAW)
+        float,
+        typer.Option(
+            "--temperature", "--temp", help="0 always takes the likeliest token.", metavar="T", rich_help_panel=_DRAW
+        ),
     ] = PARAMS.temperature
     top_k: Annotated[
         int, typer.Option(help="Draw among the K likeliest; 0 is off.", metavar="K", rich_help_panel=_DRAW)
@@ -206,6 +218,8 @@ class Shared:
     seed: Annotated[
         int,
         typer.Option(
+            "--seed",
+            "-s",
             help="Same seed, same reply; with --verify coupled whatever is drafted.",
             metavar="S",
             rich_help_panel=_DRAW,
@@ -219,11 +233,16 @@ class Shared:
         bool, typer.Option("--ignore-eos", help="Go on when the model would end.", rich_help_panel=_DRAW)
     ] = PARAMS.ignore_eos
     system: Annotated[
-        str | None, typer.Option(help="Instructions before the conversation.", metavar="TEXT", rich_help_panel=_RUN)
+        str | None,
+        typer.Option(
+            "--system", "-sys", help="Instructions before the conversation.", metavar="TEXT", rich_help_panel=_RUN
+        ),
     ] = None
     threads: Annotated[
         int | None,
-        typer.Option(help="One per core if not given.", metavar="N", show_default=False, rich_help_panel=_RUN),
+        typer.Option(
+            "--threads", "-t", help="One per core if not given.", metavar="N", show_default=False, rich_help_panel=_RUN
+        ),
     ] = CONFIG.threads
     taken: frozenset[str] = frozenset()
 

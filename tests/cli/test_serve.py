@@ -1,5 +1,6 @@
 """`serve` as a process: its port opens at once, it answers, and a signal ends it when open replies are done."""
 
+import contextlib
 import json
 import re
 import signal
@@ -87,3 +88,66 @@ def test_without_its_libraries_the_error_says_what_to_install(cli, talker, monke
     result = cli("serve", "--model", talker)
     assert result.code == 2
     assert "paceline[serve]" in result.err
+
+
+def test_a_server_that_was_killed_starts_again_with_what_it_had_learnt(serving, tmp_path):
+    """SIGKILL in the middle of replies, again and again: the corpus on the disk is whole, and replies are the same."""
+    corpus, said = tmp_path / "corpus", set()
+    for delay in (0.0, 0.05, 0.3):
+        process, url, _ = serving("--draft", f"suffix:{corpus}")
+        said.add(ask(url, prompt="abc", max_tokens=60, temperature=0, ignore_eos=True)["choices"][0]["text"])
+        body = {"prompt": "abc", "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
+
+        def cut_off(url=url, body=body):
+            with contextlib.suppress(OSError):
+                ask(url, **body)
+
+        thread = threading.Thread(target=cut_off)
+        thread.start()
+        time.sleep(delay)
+        process.kill()
+        process.wait(30)
+        thread.join(30)
+        assert b"Traceback" not in process.stderr.read()
+    assert len(said) == 1
+    process, url, _ = serving("--draft", f"suffix:{corpus}")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert corpus.exists()
+
+
+def test_models_of_a_file_are_served_by_their_names(serving, talker, tmp_path):
+    file = tmp_path / "models.toml"
+    file.write_text(f'[one]\nmodel = "{talker}"\n[two]\nmodel = "{talker}"\ncontext = 128\n')
+    process, url, _ = serving("--models", str(file))
+    listed = json.loads(urllib.request.urlopen(f"{url}/v1/models").read())["data"]
+    assert [one["id"] for one in listed] == ["talker", "one", "two"]
+    assert [one["loaded"] for one in listed] == [True, False, False]
+    assert ask(url, model="two", prompt="x", max_tokens=3)["model"] == "two"
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = [", "must be TOML"),
+        ("a = 1\n", "`a`, which is none"),
+        ("", "got none"),
+        ("[a]\ncontxt = 5\n", "`a`: unknown setting `contxt`"),
+        ("[a]\ncontext = 0\n", "context"),
+    ],
+)
+def test_a_wrong_file_of_models_is_told_of(cli, tmp_path, text, said):
+    (tmp_path / "m.toml").write_text(text)
+    result = cli("serve", "--models", tmp_path / "m.toml")
+    assert (result.code, is_an_error(result.err)) == (2, True)
+    assert said in result.err
+
+
+def test_names_of_models_must_differ(cli, talker):
+    result = cli("serve", "--model", talker, "--model", talker)
+    assert result.code == 2
+    assert "a name of its own" in result.err
+    result = cli("serve", "--model", talker, "--model", "other", "--name", "x")
+    assert "--name is for one --model" in result.err

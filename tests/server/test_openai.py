@@ -229,3 +229,12 @@ def test_the_model_is_listed_and_others_are_not_found(client):
     assert client.models.retrieve("tiny").speculation["sources"] == ["predicted", "suffix"]
     with pytest.raises(openai.NotFoundError, match="this server has `tiny`"):
         client.chat.completions.create(model="other", messages=ASK)
+
+
+def test_a_reply_whose_time_is_over_ends_with_what_it_has(served):
+    body = {"messages": ASK, "temperature": 0, "max_tokens": 1900, "ignore_eos": True}
+    whole = served.post("/v1/chat/completions", body).json()["choices"][0]
+    cut = served.post("/v1/chat/completions", body | {"timeout": 0.05, "priority": 3}).json()["choices"][0]
+    assert (whole["finish_reason"], cut["finish_reason"]) == ("length", "deadline")
+    assert len(cut["message"]["content"]) < len(whole["message"]["content"])
+    assert whole["message"]["content"].startswith(cut["message"]["content"])
