@@ -21,6 +21,7 @@ OURS = {
     "write_tables",
     "write_stub",
     "rig",
+    "llama_server",
     *(path.stem for path in (ROOT / "tests").rglob("*.py")),
 }
 # Run as commands or plugins, by the Makefile, CMake, pip or pytest, instead of imported.

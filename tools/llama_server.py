@@ -1,16 +1,44 @@
-"""Run llama.cpp's own server, from xllamacpp, for `serving.py`: FILE SLOTS CONTEXT MODE DRAFT THREADS."""
+"""llama.cpp's own server, from xllamacpp, for `serving.py`. As a script: FILE SLOTS CONTEXT MODE DRAFT THREADS."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
-import xllamacpp
+import httpx
+
+from paceline.formats.catalog import resolve
 
 KINDS = {"draft": "DRAFT_SIMPLE", "ngram-mod": "NGRAM_MOD", "ngram-simple": "NGRAM_SIMPLE"}
 
 
+@contextlib.contextmanager
+def llama_server(model: str, mode: str, draft: str, slots: int) -> Iterator[str]:
+    """Start the server in a process of its own; give its URL once it is ready."""
+    files = [str(resolve(one)) if one else "" for one in (model, draft)]
+    line = [sys.executable, __file__, files[0], str(slots), "2048", mode, files[1], str(os.cpu_count())]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        if not said:
+            sys.exit("error: llama.cpp's server did not start; is xllamacpp installed?")
+        url = said if said.startswith("http") else f"http://{said}"
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
+    import xllamacpp
+
     file, slots, context, mode, draft, threads = sys.argv[1:]
     params = xllamacpp.CommonParams()
     params.model.path, params.n_parallel, params.n_ctx = file, int(slots), int(slots) * int(context)

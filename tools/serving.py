@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from llama_server import llama_server
 
 from paceline.bench.workloads import asks
 from paceline.formats.catalog import resolve
@@ -41,7 +42,6 @@ WHAT = ("rates", "pause", "document", "overhead", "memory", "swap", "storm")
 WORKLOADS = ("code", "chat", "math", "edit")
 PACELINE = Path(sys.executable).with_name("paceline")
 WORDS = "the river carries old boats slowly down towards grey hills where people trade salt for copper and tell stories"
-PEER = Path(__file__).with_name("llama_server.py")
 
 
 def main() -> None:
@@ -89,26 +89,6 @@ def served(model: str, draft: str = "auto", *more: str) -> Iterator[tuple[str, s
         process.wait(60)
 
 
-@contextlib.contextmanager
-def peer(model: str, mode: str, draft: str, slots: int) -> Iterator[str]:
-    """Start llama.cpp's server; give its URL."""
-    files = [str(resolve(one)) if one else "" for one in (model, draft)]
-    line = [sys.executable, PEER, files[0], str(slots), "2048", mode, files[1], str(os.cpu_count())]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        said = process.stdout.readline().strip()
-        if not said:
-            sys.exit("error: llama.cpp's server did not start; is xllamacpp installed?")
-        url = said if said.startswith("http") else f"http://{said}"
-        while httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.2)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
-
-
 # ---- clients
 
 
@@ -150,8 +130,8 @@ async def throughput(url: str, clients: int, each: int, tokens: int, **more: Any
 
 async def streamed(
     http: httpx.AsyncClient, url: str, text: str, tokens: int, **more: Any
-) -> tuple[float, list[float], Any]:
-    """Return when a reply was asked for, the seconds at which text came, and its usage."""
+) -> tuple[float, list[tuple[float, int]], Any]:
+    """Return when a reply was asked for, the seconds at which text came with its tokens, and its usage."""
     asked, times, usage = time.perf_counter(), [], None
     said = body(text, tokens, stream=True, stream_options={"include_usage": True}, **more)
     async with http.stream("POST", f"{url}/v1/chat/completions", json=said) as answer:
@@ -161,7 +141,8 @@ async def streamed(
                 if "error" in chunk:
                     sys.exit(f"error: {chunk['error']['message']}")
                 if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
-                    times.append(time.perf_counter())
+                    count = len(chunk["paceline"]["tokens"]) if "paceline" in chunk else 1
+                    times.append((time.perf_counter(), count))
                 usage = chunk.get("usage") or usage
     return asked, times, usage
 
@@ -179,7 +160,7 @@ def rates(options: argparse.Namespace) -> dict[str, Any]:
             )
             ways = {"on": (url, {}), "off": (url, {"speculation": False})}
             for mode in filter(None, options.peer.split(",")):
-                other = stack.enter_context(peer(options.model, mode, options.peer_draft, count))
+                other = stack.enter_context(llama_server(options.model, mode, options.peer_draft, count))
                 ways[f"llama.cpp {mode}"] = (other, {})
             said: dict[str, list[float]] = {name: [] for name in ways}
             for repeat in range(-1, options.repeats):
@@ -201,20 +182,24 @@ def rates(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pause(options: argparse.Namespace) -> dict[str, Any]:
-    """The gaps of a running reply while a prompt of some 4,000 tokens arrives, against its median gap before."""
+    """The seconds between a running reply's tokens while a prompt of some 4,000 arrives, against their median.
+
+    A round's tokens come together and share its seconds, as in the server's own counters.
+    """
 
     async def play(url: str) -> dict[str, float]:
         async with httpx.AsyncClient(timeout=900) as http:
-            running = asyncio.create_task(streamed(http, url, "Tell me a very long story.", 900))
+            trace = {"speculation": {"trace": True}}
+            running = asyncio.create_task(streamed(http, url, "Tell me a very long story.", 900, **trace))
             await asyncio.sleep(2)
             came, firsts, usage = await streamed(http, url, document_of(2400), 4)
             _, times, _ = await running
-        gaps = [(b, b - a) for a, b in itertools.pairwise(times)]
-        during = sorted(gap for at, gap in gaps if came < at <= firsts[0])
+        gaps = [(b, (b - a) / n) for (a, _), (b, n) in itertools.pairwise(times) for _ in range(n)]
+        during = sorted(gap for at, gap in gaps if came < at <= firsts[0][0])
         before = statistics.median(gap for at, gap in gaps if at <= came)
         p99 = during[int(len(during) * 0.99)] if during else float("nan")
         return {
-            "prompt": usage["prompt_tokens"], "first_token_s": firsts[0] - came, "gaps": len(during),
+            "prompt": usage["prompt_tokens"], "first_token_s": firsts[0][0] - came, "gaps": len(during),
             "median_before_ms": 1e3 * before, "p99_during_ms": 1e3 * p99,
             "p99/median": p99 / statistics.median(gap for _, gap in gaps), "p99/before": p99 / before,
         }  # fmt: skip
@@ -236,7 +221,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             for user in range(10):
                 question = f"{text}\nQuestion {user}: " + "what does the story say of the river and the salt? " * 8
                 asked, times, usage = await streamed(http, url, question, 256)
-                found.append(times[0] - asked)
+                found.append(times[0][0] - asked)
                 if not user:
                     print(f"{usage['prompt_tokens']} tokens", flush=True)
         return found

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import deque
 
 from paceline.core.round import Load
 from paceline.draft.check import MOST_NODES
 from paceline.engine.sequence import WAITING, Sequence
+from paceline.estimate.numbers import lower_median
 from paceline.model.cache import PagedCache, pages_of
 from paceline.model.flatten import CHUNK, SLACK
 
@@ -20,7 +22,8 @@ READING = 4  # one row of so many is kept for prompts, however many sequences de
 PAUSE = 2.0  # usual rounds that reading may add to a round beside replies, where no more texts are read than go on
 UNSEEN = 0.010  # seconds that reading may add in any case
 BEGIN = 32  # rows that are read beside replies before their time is known
-LEARN = 0.5  # weight of the latest round in what rounds and rows usually take
+LEARN = 0.5  # weight of the latest round in what a row usually takes
+WINDOW = 15  # rounds that a usual one is the median of: some are long, for guesses are many
 
 
 class Scheduler:
@@ -32,7 +35,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []  # by rank; a preempted sequence is before all that came after it
         self._running: list[Sequence] = []  # by rank
         self._arrived = self._turns = 0
-        self._round = 0.0  # usual seconds of a round that reads no prompt
+        self._rounds = deque[float](maxlen=WINDOW)  # seconds of recent rounds that read no prompt
         self._row: float | None = None  # and of a row that is read
 
     def add(self, sequence: Sequence) -> None:
@@ -147,7 +150,7 @@ class Scheduler:
     def patience(self, sequences: int, reading: int) -> float:
         """Return the seconds that draft models may read in a round, where so many of its sequences wait for that."""
         others = sequences - reading
-        return max(PAUSE * max(reading / others, 1.0) * self._round, UNSEEN) if reading and others else math.inf
+        return max(PAUSE * max(reading / others, 1.0) * self._usual, UNSEEN) if reading and others else math.inf
 
     def _beside(self, others: int, reading: int) -> int:
         """Return how many rows may be read in a round in which other texts go on, so that these are not held up."""
@@ -156,13 +159,18 @@ class Scheduler:
         seconds = self.patience(others + reading, reading)
         return max(int(seconds / max(self._row, 1e-9)), 1)
 
+    @property
+    def _usual(self) -> float:
+        """Usual seconds of a round that reads no prompt, 0 before there was one."""
+        return lower_median(self._rounds) if self._rounds else 0.0
+
     def saw(self, turns: list[tuple[Sequence, int]], seconds: float) -> None:
         """Learn what a round took, by its forward's seconds."""
         read, others = sum(rows for _, rows in turns if rows > 1), sum(rows == 1 for _, rows in turns)
         if not read:
-            self._round += (LEARN if self._round else 1.0) * (seconds - self._round)
+            self._rounds.append(seconds)
             return
-        row = max(seconds - self._round * (others > 0), seconds / 10) / read
+        row = max(seconds - self._usual * (others > 0), seconds / 10) / read
         self._row = row if self._row is None else self._row + LEARN * (row - self._row)
 
     # ---- pages

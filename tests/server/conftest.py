@@ -21,7 +21,7 @@ class Served:
     """A running server."""
 
     def __init__(self, load, *, most_waiting=64, most_bytes=None, idle_seconds=None, **limits):
-        metrics = Metrics()
+        self._clients, metrics = [], Metrics()
         loads = load if isinstance(load, dict) else {"tiny": load}
         self.hosts = [
             Host(name, one, metrics.of(name), most_waiting=most_waiting, size=lambda: 1) for name, one in loads.items()
@@ -43,12 +43,15 @@ class Served:
         return self
 
     def client(self, **settings):
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **settings)
+        self._clients.append(openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **settings))
+        return self._clients[-1]
 
     def post(self, path, body, **settings):
         return httpx.post(f"{self.url}{path}", json=body, timeout=60, **settings)
 
     def end(self):
+        for client in self._clients:
+            client.close()
         self.server.should_exit = True
         self._thread.join(30)
         self._socket.close()
