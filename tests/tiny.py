@@ -39,7 +39,9 @@ FAMILIES = {
     "smollm3": ("smollm3", {"layers": 4, "width": 64, "heads": 2, "kv_heads": 2}, {}, True),
     "gemma3": ("gemma3", {"layers": 3, "width": 64, "heads": 4, "kv_heads": 1}, {
         "gemma3.rope.freq_base": 1e6, "gemma3.attention.sliding_window_pattern": 3,
-        "gemma3.final_logit_softcapping": 3.0, "gemma3.attn_logit_softcapping": 2.0}, True),
+        "gemma3.final_logit_softcapping": 3.0}, True),
+    "gemma2": ("gemma2", {"layers": 3, "width": 64, "heads": 4, "kv_heads": 1}, {
+        "gemma2.final_logit_softcapping": 3.0, "gemma2.attn_logit_softcapping": 2.0}, True),
     "wide": ("llama", {"width": 256, "heads": 8, "kv_heads": 2, "ffn": 512}, {}, False),
 }  # fmt: skip
 

@@ -18,8 +18,21 @@ from paceline.formats.rope import Rope
 from paceline.kernels.dequantize import dequantize
 from paceline.kernels.tensor import Tensor
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "smollm3")
-_MODEL_TYPES = {name: name for name in FAMILIES} | {"mistral": "llama", "gemma3_text": "gemma3"}
+# What a GGUF file may name.
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "smollm3", "gemma", "gemma2", "qwen2vl", "qwen3vl", "ernie4_5")
+# By `model_type`; of a model that sees, the text half.
+_MODEL_TYPES = {
+    **{name: name for name in ("llama", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "seed_oss", "ernie4_5")},
+    "mistral": "llama",
+    "ministral": "llama",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
+    **{f"{name}{half}": "qwen2" for name in ("qwen2_vl", "qwen2_5_vl") for half in ("", "_text")},
+    **{f"qwen3_vl{half}": "qwen3" for half in ("", "_text")},
+}
+_DEFAULTS_OF = {"gemma3": "gemma3_text"} | {kind: kind + "_text" for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")}
+_WINDOWLESS = ("llama", "seed_oss", "ernie4_5", "qwen3_vl", "qwen3_vl_text")
+_GEMMAS = ("gemma", "gemma2", "gemma3")
 _ACTIVATIONS: dict[object, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
     "swish": "silu",
@@ -90,15 +103,17 @@ def spec_from_gguf(file: Source) -> ModelSpec:
     if n.integer("attention.value_length", head_dim) != head_dim:
         raise UnsupportedModel(f"{file.path}: wanted keys and values of one length; got {head_dim} and another")
     rows = file.tensors["token_embd.weight"].shape[0] if "token_embd.weight" in file.tensors else None
-    gemma = family == "gemma3"
-    window = n.integer("attention.sliding_window", 0, least=0) if family in ("llama", "gemma3") else 0
-    local = _pattern(n, "attention.sliding_window_pattern", layers) if gemma else [True] * layers
+    gemma = family in _GEMMAS
+    window = n.integer("attention.sliding_window", 0, least=0) if family in ("llama", "gemma2", "gemma3") else 0
+    local = [family != "gemma2" or layer % 2 == 0 for layer in range(layers)]
+    if family == "gemma3":
+        local = _pattern(n, "attention.sliding_window_pattern", layers)
     rope = _gguf_rope(file, n, head_dim)
     ropes = [rope]
-    if gemma:
+    if family == "gemma3":
         ropes.append(Rope(n.real("rope.freq_base_swa", 10_000.0), rope.dimensions))
-    # 27B alone divides by width / heads instead of the head's length; nothing in the file says so.
-    scaled = width / heads if gemma and layers == 62 else head_dim
+    # Both 27B divide by width / heads instead of the head's length; nothing in the file says so.
+    scaled = width / heads if (family, layers) in (("gemma2", 46), ("gemma3", 62)) else head_dim
     return _checked(
         ModelSpec(
             architecture=family,
@@ -112,16 +127,17 @@ def spec_from_gguf(file: Source) -> ModelSpec:
             context=_reach(n.integer("context_length", most=1 << 31), rope),
             norm_eps=n.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0),
             activation="gelu_tanh" if gemma else "silu",
-            rope_interleaved=family in ("llama", "smollm3"),
+            rope_interleaved=family in ("llama", "smollm3", "ernie4_5"),
             windows=tuple(window if here else 0 for here in local),
             rope_tables=tuple(_rope_table(family, layer, bool(window) and local[layer]) for layer in range(layers)),
             ropes=tuple(ropes),
             attention_scale=n.real("attention.scale", scaled**-0.5, least=0.0),
-            final_softcap=n.real("final_logit_softcapping", 0.0, least=0.0),
+            attention_softcap=n.real("attn_logit_softcapping", 50.0, least=0.0) if family == "gemma2" else 0.0,
+            final_softcap=n.real("final_logit_softcapping", 30.0 if family == "gemma2" else 0.0, least=0.0),
             embed_scale=math.sqrt(width) if gemma else 1.0,
-            qkv_bias=family == "qwen2" or "blk.0.attn_q.bias" in file.tensors,
-            qk_norm=family in ("qwen3", "gemma3") or "blk.0.attn_q_norm.weight" in file.tensors,
-            post_norms=gemma or "blk.0.post_attention_norm.weight" in file.tensors,
+            qkv_bias=family in ("qwen2", "qwen2vl") or "blk.0.attn_q.bias" in file.tensors,
+            qk_norm=family in ("qwen3", "qwen3vl", "gemma3") or "blk.0.attn_q_norm.weight" in file.tensors,
+            post_norms=family in ("gemma2", "gemma3") or "blk.0.post_attention_norm.weight" in file.tensors,
             tied="output.weight" not in file.tensors,
         ),
         n.where,
@@ -140,8 +156,8 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
     family = _MODEL_TYPES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise _unknown(where, kind)
-    gemma = family == "gemma3"
-    n = Numbers(DEFAULTS["gemma3_text" if gemma else str(kind)] | dict(config), where)
+    gemma = family in _GEMMAS
+    n = Numbers(DEFAULTS[_DEFAULTS_OF.get(str(kind), str(kind))] | dict(config), where)
     if n.flag("use_bidirectional_attention", False):
         raise UnsupportedModel(
             f"{where}: wanted a model that looks back only; got one that looks both ways, as for search"
@@ -149,7 +165,8 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
     layers, heads = n.layers("num_hidden_layers"), n.integer("num_attention_heads", most=1 << 12)
     width = n.integer("hidden_size", most=1 << 17)
     head_dim = _head_dim(n, "head_dim", width, heads)
-    asked = n.get("hidden_activation") or n.get("hidden_act")
+    # The first Gemma's own files say `gelu` and mean the other one.
+    asked = n.get("hidden_activation") or ("gelu_pytorch_tanh" if gemma else n.get("hidden_act"))
     if not isinstance(asked, str) or asked not in _ACTIVATIONS:
         raise UnsupportedModel(
             f"{where}: wanted one of the activations {', '.join(map(str, _ACTIVATIONS))}; got {asked}"
@@ -158,10 +175,10 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
     windows = _config_windows(n, str(kind), layers, with_rope)
     rope = _config_rope(n, "full_attention", n.real("rope_theta"), head_dim)
     ropes = [rope]
-    if gemma:
+    if family == "gemma3":
         local = _config_rope(n, "sliding_attention", n.real("rope_local_base_freq"), head_dim)
         ropes.append(local)
-    tables = [1 if gemma and windows[layer] else 0 if with_rope[layer] else -1 for layer in range(layers)]
+    tables = [1 if family == "gemma3" and windows[layer] else 0 if with_rope[layer] else -1 for layer in range(layers)]
     return _checked(
         ModelSpec(
             architecture=family,
@@ -175,17 +192,18 @@ def spec_from_config(config: Mapping[str, object], where: str = "config.json") -
             context=_reach(n.integer("max_position_embeddings", most=1 << 31), rope),
             norm_eps=n.real("rms_norm_eps", least=0.0, most=1.0),
             activation=_ACTIVATIONS[asked],
-            rope_interleaved=False,
+            rope_interleaved=family == "ernie4_5",
             windows=windows,
             rope_tables=tuple(tables),
             ropes=tuple(ropes),
             attention_scale=n.real("query_pre_attn_scalar", head_dim) ** -0.5 if gemma else head_dim**-0.5,
+            attention_softcap=n.real("attn_logit_softcapping", 0.0, least=0.0) if family == "gemma2" else 0.0,
             final_softcap=n.real("final_logit_softcapping", 0.0, least=0.0) if gemma else 0.0,
             embed_scale=math.sqrt(width) if gemma else 1.0,
             norm_offset=1.0 if gemma else 0.0,
             qkv_bias=family == "qwen2" or n.flag("attention_bias", False),
             qk_norm=family in ("qwen3", "gemma3"),
-            post_norms=gemma,
+            post_norms=family in ("gemma2", "gemma3"),
             tied=n.flag("tie_word_embeddings", False),
         ),
         where,
@@ -227,8 +245,8 @@ def _pattern(n: Numbers, key: str, layers: int) -> list[bool]:
 def _config_windows(n: Numbers, kind: str, layers: int, with_rope: Sequence[bool]) -> tuple[int, ...]:
     """Return each layer's window. Which key turns windows on, and for which layers, is the family's own affair."""
     window = n.integer("sliding_window", 0, least=0)
-    always = kind in ("mistral", "gemma3_text")
-    if not window or kind == "llama" or not (always or n.flag("use_sliding_window", False)):
+    always = kind in ("mistral", "ministral", "gemma2", "gemma3", "gemma3_text")
+    if not window or not (always or n.flag("use_sliding_window", False)) or kind in _WINDOWLESS:
         return (0,) * layers
     kinds = n.get("layer_types")
     if isinstance(kinds, list) and kind != "mistral":
@@ -236,12 +254,14 @@ def _config_windows(n: Numbers, kind: str, layers: int, with_rope: Sequence[bool
         if unknown or len(kinds) != layers:
             raise ModelFileError(f"{n.where}: wanted {layers} known `layer_types`; got {len(kinds)}, {unknown[:1]}")
         local = [one == "sliding_attention" for one in kinds]
-    elif kind == "gemma3_text":
+    elif kind in ("gemma3", "gemma3_text"):
         local = _pattern(n, "sliding_window_pattern", layers)
+    elif kind == "gemma2":
+        local = [layer % 2 == 0 for layer in range(layers)]
     elif kind == "smollm3":
         local = [not used for used in with_rope]
     else:
-        first = 0 if kind == "mistral" else n.integer("max_window_layers", least=0)
+        first = 0 if kind in ("mistral", "ministral") else n.integer("max_window_layers", least=0)
         local = [layer >= first for layer in range(layers)]
     return tuple(window if here else 0 for here in local)
 
@@ -343,6 +363,7 @@ def _checked(spec: ModelSpec, where: str) -> ModelSpec:
 
 def _unknown(where: object, got: object) -> UnsupportedModel:
     return UnsupportedModel(
-        f"{where}: wanted one of the architectures {', '.join(FAMILIES)} (and mistral); got `{got}`",
-        hint="this version runs dense Llama-shaped models only",
+        f"{where}: wanted one of the architectures {', '.join(FAMILIES)} (in a folder also "
+        f"{', '.join(sorted(_MODEL_TYPES.keys() - set(FAMILIES)))}); got `{got}`",
+        hint="mixtures of experts, hybrids and other families are not supported yet",
     )

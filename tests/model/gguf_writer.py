@@ -132,13 +132,13 @@ def tiny_metadata(
         f"{family}.feed_forward_length": ffn,
         f"{family}.attention.head_count": heads,
         f"{family}.attention.head_count_kv": kv_heads,
-        f"{family}.attention.key_length": 32 if family == "gemma3" else width // heads,
-        f"{family}.attention.value_length": 32 if family == "gemma3" else width // heads,
+        f"{family}.attention.key_length": 32 if family in ("gemma2", "gemma3") else width // heads,
+        f"{family}.attention.value_length": 32 if family in ("gemma2", "gemma3") else width // heads,
         f"{family}.attention.layer_norm_rms_epsilon": 1e-5,
         f"{family}.rope.freq_base": 10_000.0,
     }
-    if family == "gemma3":
-        metadata["gemma3.attention.sliding_window"] = 8
+    if family in ("gemma2", "gemma3"):
+        metadata[f"{family}.attention.sliding_window"] = 8
     return metadata
 
 
@@ -176,7 +176,7 @@ def tiny_tensors(
             part |= {f"attn_{one}.bias": norm(size) for one, size in (("q", queries), ("k", keys), ("v", keys))}
         if family in ("qwen3", "gemma3"):
             part |= {"attn_q_norm.weight": norm(head_dim), "attn_k_norm.weight": norm(head_dim)}
-        if family == "gemma3":
+        if family in ("gemma2", "gemma3"):
             part |= {"post_attention_norm.weight": norm(width), "post_ffw_norm.weight": norm(width)}
         tensors |= {f"blk.{layer}.{name}": tensor for name, tensor in part.items()}
     tensors["output_norm.weight"] = norm(width)

@@ -205,6 +205,15 @@ def test_gemma3_has_no_cap_on_its_scores(tmp_path):
     assert gguf(tmp_path, "gemma3", attn_logit_softcapping=50.0).attention_softcap == 0.0
 
 
+def test_files_of_the_other_families_have_their_own_numbers(tmp_path):
+    two = gguf(tmp_path, "gemma2", layers=4)
+    assert two.windows == (8, 0, 8, 0)
+    assert (two.attention_softcap, two.final_softcap, two.post_norms, two.qk_norm) == (50.0, 30.0, True, False)
+    assert (len(two.ropes), two.embed_scale, two.norm_offset) == (1, 8.0, 0.0)
+    assert gguf(tmp_path, "ernie4_5").rope_interleaved
+    assert not gguf(tmp_path, "gemma").rope_interleaved
+
+
 def test_yarn_factors_of_files_are_whole_or_on_top(tmp_path):
     yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 64}
     own = 0.1 * math.log(4) + 1

@@ -1,0 +1,67 @@
+"""Small random models of many families say what transformers says with them; see make_references.py."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from make_references import OWN_HEAD, weight_of
+from test_safetensors import encode
+from tiny import PlainModel, feed, pool_of
+
+from paceline.formats.files import open_model
+from paceline.model.native import NativeModel
+
+HERE = Path(__file__).parent
+SAID = json.loads((HERE / "references.json").read_text())
+LOGITS = np.load(HERE / "references.npz")
+MOST = {"gemma": 1e-5}  # its scores are large, and the cache rounds keys to sixteen bits
+
+
+def folder_of(path, name):
+    case = SAID["cases"][name]
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(case["config"]))
+    (path / "tokenizer.json").write_text("{}")
+    tensors = {key: weight_of(key, tuple(shape)) for key, shape in case["shapes"].items()}
+    (path / "model.safetensors").write_bytes(encode(tensors))
+    return path
+
+
+def divergence(wanted, got):
+    """Return the KL divergence of each row's distribution, float64."""
+    p, q = (one - np.logaddexp.reduce(one, axis=1, keepdims=True) for one in map(np.float64, (wanted, got)))
+    return (np.exp(p) * (p - q)).sum(axis=1)
+
+
+def logits_of(path):
+    file = open_model(path)
+    model = NativeModel(file, pool_of(), quant="f32")
+    cache = model.new_cache(64)
+    return feed(model, cache, cache.open(), np.array(SAID["tokens"], np.int32))
+
+
+@pytest.mark.parametrize("name", sorted(SAID["cases"]))
+def test_a_family_says_what_transformers_says(tmp_path, name):
+    found = divergence(LOGITS[name], logits_of(folder_of(tmp_path / "m", name)))
+    assert found.mean() < MOST.get(name, 1e-6), found.mean()
+
+
+@pytest.mark.parametrize("name", sorted(SAID["cases"]))
+def test_so_does_a_plain_forward_of_the_same_numbers(tmp_path, name):
+    """In float64, with keys and values as they are, nothing is left but the reference's own rounding."""
+    model = PlainModel.of(open_model(folder_of(tmp_path / "m", name)), kept=np.float64)
+    cache = model.new_cache(64)
+    got = feed(model, cache, cache.open(), np.array(SAID["tokens"], np.int32))
+    assert divergence(LOGITS[name], got).mean() < 1e-9
+
+
+def test_a_wrong_number_would_be_seen(tmp_path):
+    folder = folder_of(tmp_path / "m", "mistral")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 16}))
+    assert divergence(LOGITS["mistral"], logits_of(folder)).max() > 1e-3
+
+
+def test_the_head_that_a_config_denies_is_in_the_file():
+    assert all("lm_head.weight" in SAID["cases"][name]["shapes"] for name in OWN_HEAD)
