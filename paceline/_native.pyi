@@ -232,6 +232,11 @@ class Program:
 
     def taps(self) -> list[tuple[int, int]]: ...
 
+    def beyond(self) -> list[tuple[int, int]]:
+        """
+        (row of the last run, layer) of keys or values that sixteen bits cannot hold
+        """
+
     def profile(self) -> list[tuple[str, float]]: ...
 
     def set_profiling(self, arg: bool, /) -> None: ...

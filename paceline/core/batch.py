@@ -51,8 +51,10 @@ class Logits(np.ndarray[Any, np.dtype[np.float32]]):
 class Forward:
     """Logits float32 [W, V] of the wanted rows, owned by the model and valid until its next forward.
 
-    `taps` float32 [T, D] per requested layer: the hidden states that layer put out.
+    `taps` float32 [T, D] per requested layer: the hidden states that layer put out. `beyond`: a layer for each flat row
+    whose keys or values are too large for the cache.
     """
 
     logits: Floats
     taps: Mapping[int, Floats] = field(default_factory=dict)
+    beyond: Mapping[int, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -26,7 +27,7 @@ from paceline.engine.batch import Part, pack, trunk
 from paceline.engine.metrics import round_of, sources_of
 from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Sequence
-from paceline.errors import PacelineError, reply_error
+from paceline.errors import NumericalError, PacelineError, reply_error
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache
 from paceline.sample.logprobs import logprobs_of
@@ -155,10 +156,12 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
     start = parts.cache.length(sequence.cache)
     known = sequence.tokens[start : start + share.pending].tolist()
     if not share.is_complete:
+        refuse_beyond(out, share)
         parts.cache.commit(sequence.cache, pending, known)
         return Event(sequence.id, (), "", cached=sequence.cached or 0), None
     view, said = sequence.view(), part_of(out.logits, share.rows)
     verdict = parts.verifier.verify(share.draft, said, view)
+    refuse_beyond(out, share, verdict.nodes)
     guesses = share.draft.tree.tokens.tolist()
     accepted = [guesses[node] for node in verdict.nodes]
     kept, text = sequence.append([*accepted, verdict.bonus])
@@ -189,6 +192,24 @@ def settle(parts: Parts, share: Part, out: Forward) -> tuple[Event, Verdict | No
         cached=sequence.cached or 0,
     )
     return event, verdict
+
+
+def refuse_beyond(out: Forward, share: Part, nodes: Seq[int] = ()) -> None:
+    """Refuse to keep rows whose keys or values the cache does not hold as they are; rejected guesses do not matter.
+
+    Raises:
+        NumericalError: there are some.
+    """
+    if not out.beyond:
+        return
+    first = share.flat.start - share.pending + 1
+    for row in (*range(first, first + share.pending), *(share.flat.start + node for node in nodes)):
+        if row in out.beyond:
+            raise NumericalError(
+                f"keys and values must be below 65504, as the cache has sixteen bits for each; layer {out.beyond[row]} "
+                "has larger ones for this text",
+                hint="another file of this model may have smaller ones; other requests are not affected",
+            )
 
 
 def shown(draft: Draft) -> Draft:

@@ -34,4 +34,4 @@ class NarrowedModel:
     def forward(self, batch: Batch, cache: PagedCache, *, taps: Sequence[int] = ()) -> Forward:
         """See `Model.forward`."""
         out = self._model.forward(batch, cache, taps=taps)
-        return Forward(np.array(out.logits[:, : self.spec.vocab], np.float32, order="C"), out.taps)
+        return replace(out, logits=np.array(out.logits[:, : self.spec.vocab], np.float32, order="C"))

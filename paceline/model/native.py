@@ -107,6 +107,7 @@ class NativeModel:
         return Forward(
             Logits.of(self._tape.read(self._logits, count), self._tape.read_peaks(self._logits, count)),
             self._tape.read_taps(taps, len(batch.tokens)) if taps else {},
+            dict(self._tape.program.beyond()),
         )
 
     def first_layers(self, count: int) -> NativeModel:

@@ -140,6 +140,7 @@ void bind_program(nb::module_& m) {
           },
           "id"_a, "count"_a, "i32 [count, blocks] or None, valid until the next run")
       .def("taps", &Program::taps)
+      .def("beyond", &Program::beyond, "(row of the last run, layer) of keys or values that sixteen bits cannot hold")
       .def("profile", &Program::profile)
       .def("set_profiling", &Program::set_profiling);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "program.h"
@@ -164,8 +165,10 @@ struct RotateOp final : Op {
       place(c, key, h.k_norm, r);
       const int64_t slot = c.slot_of[static_cast<size_t>(r)];
       const int page = static_cast<int>(slot / kPage), offset = static_cast<int>(slot % kPage);
-      c.kernels->to_f16(v->row(r) + head * dim, dim,
-                        c.batch.store->values(h.layer, page, head) + static_cast<int64_t>(offset) * dim);
+      const float* value = v->row(r) + head * dim;
+      if (is_beyond(key, dim) || is_beyond(value, dim))
+        std::atomic_ref<int>(c.beyond[static_cast<size_t>(r)]).store(h.layer, std::memory_order_relaxed);
+      c.kernels->to_f16(value, dim, c.batch.store->values(h.layer, page, head) + static_cast<int64_t>(offset) * dim);
       uint16_t narrow[512];
       c.kernels->to_f16(key, dim, narrow);
       uint16_t* column = c.batch.store->keys(h.layer, page, head) + offset;
@@ -174,6 +177,11 @@ struct RotateOp final : Op {
   }
 
  private:
+  static bool is_beyond(const float* x, int n) {
+    bool found = false;
+    for (int i = 0; i < n; ++i) found |= std::fabs(x[i]) > 65504.0f;
+    return found;
+  }
   void place(Context& c, float* head, const std::vector<float>& norm, int r) const {
     if (!norm.empty()) {
       float normed[512];

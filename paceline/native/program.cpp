@@ -235,6 +235,7 @@ void Program::prepare(const Batch& batch, const std::vector<int>& taps) {
   for (auto& buffer : buffers_) buffer->reserve(batch.rows(buffer->rows));
 
   c.slot_of.resize(static_cast<size_t>(batch.flat));
+  c.beyond.assign(static_cast<size_t>(batch.flat), -1);
   c.spans.clear();
   int most_blocks = 1, most_tail = 0, head_dim = batch.store->head_dim(), group = 1, width = 0;
   for (const auto& op : ops_)
@@ -343,6 +344,13 @@ void Program::plan() {
     phases_.push_back({tasks, ops_[i]->grain(context_, pool_->threads())});
     op_of_.push_back(i);
   }
+}
+
+std::vector<std::pair<int, int>> Program::beyond() const {
+  std::vector<std::pair<int, int>> found;
+  for (size_t r = 0; r < context_.beyond.size(); ++r)
+    if (context_.beyond[r] >= 0) found.emplace_back(static_cast<int>(r), context_.beyond[r]);
+  return found;
 }
 
 std::vector<std::pair<std::string, double>> Program::profile() const {

@@ -73,6 +73,7 @@ struct Context {
   std::vector<std::vector<float>> cos, sin;  // per rope table [T, rotary/2]
   std::vector<Memory> scratch;               // per thread
   const std::vector<int>* taps = nullptr;    // layers whose output is kept
+  std::vector<int> beyond;  // [T] a layer with a key or value of the row that the cache cannot hold, -1 for none
 };
 
 class Op {
@@ -133,6 +134,7 @@ class Program {
   // Check the batch against the store and the buffers, then run; throws std::invalid_argument on a bad batch.
   void run(const Batch& batch, const std::vector<int>& taps, int vocab);
   Buffer& at(int id) { return *buffers_.at(static_cast<size_t>(id)); }
+  std::vector<std::pair<int, int>> beyond() const;  // (row of the last run, layer), see `Context::beyond`
   const std::vector<std::pair<int, int>>& taps() const { return taps_; }  // (layer, buffer)
   std::vector<std::pair<std::string, double>> profile() const;
   void set_profiling(bool on) { profiling_ = on; }
