@@ -322,23 +322,23 @@ class Outcome:
 
 
 class EveryOutcome:
-    """Iterate over dice that together play every branch once: what they do, times their `weight`, is the exact
+    """Iterate over rng that together play every branch once: what they do, times their `weight`, is the exact
     distribution.
 
     ```python
     distribution = np.zeros(4)
-    for dice in EveryOutcome():
-        token = play(dice)
-        distribution[token] += dice.weight
+    for rng in EveryOutcome():
+        token = play(rng)
+        distribution[token] += rng.weight
     ```
     """
 
     def __iter__(self) -> Iterator[Outcome]:
         script: list[int] = []
         while True:
-            dice = Outcome(script)
-            yield dice
-            script, asked = dice.script[: len(dice.asked)], dice.asked
+            rng = Outcome(script)
+            yield rng
+            script, asked = rng.script[: len(rng.asked)], rng.asked
             while script and script[-1] + 1 == asked[len(script) - 1]:
                 script.pop()
             if not script:

@@ -74,8 +74,8 @@ def prompts(count: int, seed: int | None = None) -> list[str]:
     """Return prompts of several workloads, each with a number of its own, so that nothing cached fits."""
     from paceline.bench.workloads import asks
 
-    dice = random.SystemRandom() if seed is None else random.Random(seed)
-    return [ask.fresh(dice) for ask in asks(WORKLOADS, 1 + count // len(WORKLOADS), None)][:count]
+    rng = random.SystemRandom() if seed is None else random.Random(seed)
+    return [ask.fresh(rng) for ask in asks(WORKLOADS, 1 + count // len(WORKLOADS), None)][:count]
 
 
 def child(options: argparse.Namespace) -> object:

@@ -160,13 +160,13 @@ def compare(llm: LLM, prompt: str, params: SamplingParams, tolerance: float, pre
     forced = first_difference(
         llm.engine.parts.model, view, speculated.token_ids, tolerance=tolerance, is_keyed=is_keyed
     )
-    tally = speculated.tally
+    metrics = speculated.metrics
     return Compared(
         prompt,
         params.temperature,
         len(speculated.token_ids),
-        tally.drafted_tokens,
-        tally.accepted_tokens,
+        metrics.drafted_tokens,
+        metrics.accepted_tokens,
         parted,
         forced,
     )
@@ -218,7 +218,7 @@ def _distribution(llm: LLM, prompts: Sequence[str], seconds: float) -> Distribut
         for one in said:
             if one.error is not None:
                 raise one.error
-        drafted += sum(one.tally.drafted_tokens for one in said)
+        drafted += sum(one.metrics.drafted_tokens for one in said)
         return [one.token_ids for one in said]
 
     found = check(draw_pairs, parts.model, view, is_late=lambda: perf_counter() > ends)

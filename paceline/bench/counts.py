@@ -25,17 +25,17 @@ def counted(played: Played) -> Json:
     had missed some text and read it first], `by_rows` [forwards, seconds] of the target by the tokens it read; seconds
     are those of decoding.
     """
-    reply, tally, read = played.completion, played.completion.tally, reading_seconds(played.rounds)
+    reply, metrics, read = played.completion, played.completion.metrics, reading_seconds(played.rounds)
     after, seconds = len(reply.token_ids) - 1, reply.timing.decode_seconds + read
     decoding = [round for round in played.rounds if round.committed][1:]  # the first token's round counts as prefill
     return {
         "tokens_per_second": rounded(after / seconds) if after > 0 and seconds > 0 else 0.0,
         "tokens": len(reply.token_ids),
-        "rounds": tally.rounds,
+        "rounds": metrics.rounds,
         "decode_rounds": len(decoding),
-        "drafted": tally.drafted_tokens,
-        "accepted": tally.accepted_tokens,
-        "committed": tally.committed_tokens,
+        "drafted": metrics.drafted_tokens,
+        "accepted": metrics.accepted_tokens,
+        "committed": metrics.committed_tokens,
         **{name: rounded(getattr(reply.timing, name)) for name in SECONDS if name != "reading_seconds"},
         "reading_seconds": rounded(read),
         "by_depth": _by_depth(played.rounds),

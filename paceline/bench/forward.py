@@ -65,7 +65,7 @@ def fill(session: Session, cache: PagedCache, tokens: list[int]) -> int:
 
 def timed_forward(session: Session, cache: PagedCache, sequence: int, width: int) -> float:
     """Return the seconds of one forward of `width` tokens with logits for each."""
-    chain = np.asarray([session.dice.randrange(1, session.model.spec.vocab) for _ in range(width)], np.int32)
+    chain = np.asarray([session.rng.randrange(1, session.model.spec.vocab) for _ in range(width)], np.int32)
     batch = flatten(cache, [sequence], [TokenTree.chain(chain)], [width])
     started = perf_counter()
     session.model.forward(batch, cache)

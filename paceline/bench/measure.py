@@ -26,7 +26,7 @@ def play(
     rig: Rig,
     todo: Sequence[tuple[Ask, float]],
     *,
-    dice: random.Random | None,
+    rng: random.Random | None,
     peers: Mapping[str, Peer] | None = None,
     show: Show = lambda doing: None,
 ) -> Iterator[Json]:
@@ -35,13 +35,13 @@ def play(
     The order changes from prompt to prompt, so that no way always follows the same other, or a busy moment.
 
     Args:
-        dice: puts a number of its own in front of each prompt; `None` asks the same bytes every time.
+        rng: puts a number of its own in front of each prompt; `None` asks the same bytes every time.
         peers: by mode. One that is lost is left out from then on.
     """
     live = dict(peers or {})
     lost = _warm_up(rig, {temperature for _, temperature in todo}, live, show)
     for turn, (ask, temperature) in enumerate(todo):
-        text = ask.text if dice is None else ask.fresh(dice)
+        text = ask.text if rng is None else ask.fresh(rng)
         tokens = rig.llm.encode(text, chat=True)
         params = SamplingParams(temperature=temperature, seed=ask.index, max_tokens=ask.max_tokens)
         neighbours = Neighbours(*(peer.pid for peer in live.values()))
@@ -50,7 +50,7 @@ def play(
             "index": ask.index,
             "temperature": temperature,
             "seed": params.seed,
-            "request": _number(text) if dice else None,
+            "request": _number(text) if rng else None,
             "prompt_tokens": len(tokens),
             "replies": {},
             "peers": {},

@@ -11,15 +11,15 @@ _WHEN = ("before the storm", "on a quiet morning", "after the market closed", "i
 _WHY = ("because it was late", "to please a friend", "for a small reward", "without saying why", "as promised")
 
 
-def fresh_text(dice: random.Random, sentences: int) -> str:
+def fresh_text(rng: random.Random, sentences: int) -> str:
     """Return sentences drawn anew: no cache has seen them, and no look-up finds much in them."""
     return " ".join(
-        f"{dice.choice(_SUBJECT)} {dice.choice(_DID)} {dice.choice(_WHAT)} {dice.choice(_WHEN)}, {dice.choice(_WHY)}, "
-        f"and paid {dice.randrange(10, 9999)} for it."
+        f"{rng.choice(_SUBJECT)} {rng.choice(_DID)} {rng.choice(_WHAT)} {rng.choice(_WHEN)}, {rng.choice(_WHY)}, "
+        f"and paid {rng.randrange(10, 9999)} for it."
         for _ in range(sentences)
     )
 
 
-def fresh_prompt(dice: random.Random, prompt: str) -> str:
+def fresh_prompt(rng: random.Random, prompt: str) -> str:
     """Return the prompt with a number in front, so that nothing cached fits it."""
-    return f"Request {dice.randrange(10**6, 10**7)}. {prompt}"
+    return f"Request {rng.randrange(10**6, 10**7)}. {prompt}"

@@ -129,8 +129,8 @@ def _measure(
                 company = _company(settings, fitting, llm, pool.threads)
                 start["peers"], start["missing_peers"] = company.about, company.missing
             records.start(_plain(start))
-            dice = None if settings.replay else random.SystemRandom()
-            for record in play(rig, fitting, dice=dice, peers=company.running, show=bar.show):
+            rng = None if settings.replay else random.SystemRandom()
+            for record in play(rig, fitting, rng=rng, peers=company.running, show=bar.show):
                 records.add(record)
                 done += 1
                 bar.reach(done)

@@ -51,7 +51,7 @@ class Session:
     plan: Plan
     draft: str = "off"  # a model that may draft for it
     peer: Peer | None = None
-    dice: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
     rates: list[float] = field(default_factory=list)
     products_per_second: float = 0.0
     started: float = field(default_factory=perf_counter)  # of the current suite
@@ -70,7 +70,7 @@ class Session:
         """Return `count` token ids of a text that no run has seen."""
         tokens: list[int] = []
         while len(tokens) < count:
-            tokens += self.llm.encode(fresh_text(self.dice, 1 + count // 24))
+            tokens += self.llm.encode(fresh_text(self.rng, 1 + count // 24))
         return tokens[:count]
 
     def read_weights_once(self) -> float:

@@ -22,7 +22,7 @@ def measure(session: Session, out: Json, progress: Progress) -> None:
     settings: Json = {"ways": [way.name for way in ways], "reply_tokens": plan.reply_tokens, "replay": False}
     todo = [(ask, t) for ask in asks(WORKLOADS, 1 if plan.quick else 5, plan.reply_tokens) for t in plan.temperatures]
     prompts: list[Json] = []
-    for record in play(rig, todo, dice=session.dice, show=lambda doing: progress.show("speculate,", doing)):
+    for record in play(rig, todo, rng=session.rng, show=lambda doing: progress.show("speculate,", doing)):
         prompts.append(record)
         out.update(summarise(settings, [], prompts))
         if session.is_late:

@@ -36,9 +36,9 @@ class Ask:
     text: str
     max_tokens: int
 
-    def fresh(self, dice: random.Random) -> str:
+    def fresh(self, rng: random.Random) -> str:
         """Return the prompt with a number of its own, so that nothing cached fits it."""
-        return fresh_prompt(dice, self.text)
+        return fresh_prompt(rng, self.text)
 
 
 def load_workload(name: str) -> Workload:

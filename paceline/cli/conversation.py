@@ -84,8 +84,8 @@ class Totals:
         self.replies += 1
         self.tokens += len(completion.token_ids)
         self.seconds += completion.timing.prefill_seconds + completion.timing.decode_seconds
-        self.rounds += completion.tally.rounds
-        for name, counts in completion.tally.by_source.items():
+        self.rounds += completion.metrics.rounds
+        for name, counts in completion.metrics.by_source.items():
             own = self.by_source.setdefault(name, [0, 0])
             own[0] += counts["drafted"]
             own[1] += counts["accepted"]

@@ -52,14 +52,14 @@ def summary(
         limit: the limit that cut the reply, if one did.
         ended_at_once: whether the model's first token ended the reply.
     """
-    tally, timing, count = completion.tally, completion.timing, len(completion.token_ids)
+    metrics, timing, count = completion.metrics, completion.timing, len(completion.token_ids)
     seconds = timing.prefill_seconds + timing.decode_seconds
     parts = [f"{count} token{'' if count == 1 else 's'} in {seconds:.1f} s"]
     if completion.tokens_per_second:
         parts.append(f"{completion.tokens_per_second:.1f} tokens/s")
-    if tally.drafted_tokens:
-        parts.append(f"acceptance length {tally.acceptance_length:.2f} (bonus included)")
-        parts.append(f"accepted {100 * tally.acceptance_rate:.0f} % ({_by_source(completion)})")
+    if metrics.drafted_tokens:
+        parts.append(f"acceptance length {metrics.acceptance_length:.2f} (bonus included)")
+        parts.append(f"accepted {100 * metrics.acceptance_rate:.0f} % ({_by_source(completion)})")
         if plain_seconds and completion.tokens_per_second:
             parts.append(f"~{completion.tokens_per_second * plain_seconds:.1f}× plain")
     elif ended_at_once:
@@ -84,7 +84,7 @@ def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: i
         full = len(completion.token_ids) < max_tokens
         limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
     plain = None
-    if completion.tally.drafted_tokens and completion.tokens_per_second:
+    if completion.metrics.drafted_tokens and completion.tokens_per_second:
         plain = estimate_plain(llm, completion)
     first = completion.token_ids[:1]
     is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
@@ -99,8 +99,8 @@ def estimate_plain(llm: LLM, completion: Completion) -> float:
     The machine may be busier now, so the estimate is at most the verification of a round, which is never less work.
     The engine's share of a round is the same in both.
     """
-    timing, rounds = completion.timing, max(completion.tally.rounds - 1, 1)
-    own = completion.tally.single_seconds
+    timing, rounds = completion.timing, max(completion.metrics.rounds - 1, 1)
+    own = completion.metrics.single_seconds
     if len(own) >= _ENOUGH:
         forward = statistics.median(own)
     else:
@@ -113,7 +113,7 @@ def estimate_plain(llm: LLM, completion: Completion) -> float:
 def _by_source(completion: Completion) -> str:
     coloured = is_coloured(sys.stderr)
     parts = []
-    for name, counts in completion.tally.by_source.items():
+    for name, counts in completion.metrics.by_source.items():
         text = f"{name} {counts['accepted']}/{counts['drafted']}"
         parts.append(f"{colour_of(name)}{text}{OFF}" if coloured else text)
     return ", ".join(parts)

@@ -162,7 +162,7 @@ def floors(llm: LLM, model: PackedModel, repeats: int = 7) -> tuple[float, float
 
 
 def _other(replies: Sequence[Completion]) -> float:
-    rounds = sum(max(reply.tally.rounds - 1, 0) for reply in replies)
+    rounds = sum(max(reply.metrics.rounds - 1, 0) for reply in replies)
     return sum(reply.timing.other_seconds for reply in replies) / rounds if rounds else 0.0
 
 

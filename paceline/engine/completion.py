@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from paceline.core.aliases import Json
 from paceline.core.request import FinishReason, Logprobs
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 from paceline.errors import PacelineError
 
 
@@ -46,7 +46,7 @@ class Completion:
     token_ids: list[int]
     finish_reason: FinishReason | None
     prompt_tokens: int
-    tally: Tally
+    metrics: SpeculationMetrics
     timing: Timing
     sources: tuple[str, ...] = field(default=(), repr=False)
     is_cut: bool = False
@@ -62,7 +62,7 @@ class Completion:
 
     def to_json(self) -> Json:
         """Return the object that `--json` prints."""
-        tally, timing, setup = self.tally, self.timing, self.setup
+        metrics, timing, setup = self.metrics, self.timing, self.setup
         reply: Json = {
             "model": setup.model,
             "drafters": list(setup.drafters),
@@ -78,18 +78,18 @@ class Completion:
                 "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": len(self.token_ids),
                 "completion_tokens_details": {
-                    "accepted_prediction_tokens": tally.accepted_tokens,
-                    "rejected_prediction_tokens": tally.drafted_tokens - tally.accepted_tokens,
+                    "accepted_prediction_tokens": metrics.accepted_tokens,
+                    "rejected_prediction_tokens": metrics.drafted_tokens - metrics.accepted_tokens,
                 },
             },
             "speculation": {
-                "rounds": tally.rounds,
-                "drafted_tokens": tally.drafted_tokens,
-                "accepted_tokens": tally.accepted_tokens,
-                "acceptance_rate": tally.acceptance_rate,
-                "acceptance_length": tally.acceptance_length,
-                "accepted_per_position": tally.accepted_per_position,
-                "by_source": tally.by_source,
+                "rounds": metrics.rounds,
+                "drafted_tokens": metrics.drafted_tokens,
+                "accepted_tokens": metrics.accepted_tokens,
+                "acceptance_rate": metrics.acceptance_rate,
+                "acceptance_length": metrics.acceptance_length,
+                "accepted_per_position": metrics.accepted_per_position,
+                "by_source": metrics.by_source,
                 "control_reason": self.control_reason,
             },
             "timing": {

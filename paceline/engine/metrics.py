@@ -60,7 +60,7 @@ def outcomes(draft: Draft, verdict: Verdict, names: tuple[str, ...]) -> dict[str
 
 
 @dataclass(slots=True)
-class Tally:
+class SpeculationMetrics:
     """The rounds of one request added up, under the names that CLI, server and metrics use.
 
     `acceptance_length` counts the bonus token: tokens committed per round of the target.

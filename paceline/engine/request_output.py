@@ -8,7 +8,7 @@ from time import perf_counter
 
 from paceline.core.request import Event, FinishReason, Logprobs
 from paceline.engine.completion import Completion, Setup, Timing
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 from paceline.engine.sequence import Request
 from paceline.errors import PacelineError
 
@@ -24,7 +24,7 @@ class RequestOutput:
         self.is_cut = False
         self.cached = 0  # tokens of the prompt that were in the cache
         self.logprobs = list[Logprobs]()
-        self.tally = Tally()
+        self.metrics = SpeculationMetrics()
         self._lock = threading.RLock()  # another thread may ask for a completion
         self.started = perf_counter()
         self.first: float | None = None
@@ -41,9 +41,9 @@ class RequestOutput:
             self.last = seconds
             self.cached = max(self.cached, event.cached)
             if event.round is not None and event.tokens:
-                self.tally.add(event.round)
+                self.metrics.add(event.round)
                 if self.first is not None:
-                    self.tally.add_seconds(event.round)
+                    self.metrics.add_seconds(event.round)
             if self.first is None and event.tokens:
                 self.first = self.last
 
@@ -56,14 +56,14 @@ class RequestOutput:
         """Return the reply so far, as a snapshot."""
         with self._lock:
             first = self.last if self.first is None else self.first
-            tally = deepcopy(self.tally)
+            metrics = deepcopy(self.metrics)
             timing = Timing(
                 load_seconds,
                 first - self.started,
                 self.last - first,
-                tally.draft_seconds,
-                tally.verify_seconds,
-                tally.other_seconds,
+                metrics.draft_seconds,
+                metrics.verify_seconds,
+                metrics.other_seconds,
             )
             return Completion(
                 setup,
@@ -71,7 +71,7 @@ class RequestOutput:
                 list(self.tokens),
                 self.finish_reason,
                 len(self.request.prompt),
-                tally,
+                metrics,
                 timing,
                 tuple(self.sources),
                 self.is_cut,

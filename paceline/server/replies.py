@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.core.request import Event, Logprobs
 from paceline.engine.completion import Completion
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 from paceline.server.metrics import plain_seconds
 from paceline.service.llm import LLM
 from paceline.text.stream import IncrementalDecoder
@@ -21,7 +21,7 @@ def usage(completions: Sequence[Completion], cached: Sequence[int], *, each: int
     """Return the tokens of a request's replies; a prompt counts once for the `each` replies to it."""
     prompt = sum(one.prompt_tokens for one in completions[::each])
     written = sum(len(one.token_ids) for one in completions)
-    kept = [one.tally.by_source.get("predicted", {"drafted": 0, "accepted": 0}) for one in completions]
+    kept = [one.metrics.by_source.get("predicted", {"drafted": 0, "accepted": 0}) for one in completions]
     accepted = sum(one["accepted"] for one in kept) if predicted else 0
     drafted = sum(one["drafted"] for one in kept) if predicted else 0
     return {
@@ -38,12 +38,12 @@ def usage(completions: Sequence[Completion], cached: Sequence[int], *, each: int
 
 def speculation(completions: Sequence[Completion]) -> Json:
     """Return what speculation did for a request's replies, together."""
-    tallies: list[Tally] = [one.tally for one in completions]
-    drafted, accepted = sum(one.drafted_tokens for one in tallies), sum(one.accepted_tokens for one in tallies)
-    rounds, committed = sum(one.rounds for one in tallies), sum(one.committed_tokens for one in tallies)
+    every: list[SpeculationMetrics] = [one.metrics for one in completions]
+    drafted, accepted = sum(one.drafted_tokens for one in every), sum(one.accepted_tokens for one in every)
+    rounds, committed = sum(one.rounds for one in every), sum(one.committed_tokens for one in every)
     by_source: dict[str, dict[str, int]] = {}
-    for tally in tallies:
-        for name, counts in tally.by_source.items():
+    for metrics in every:
+        for name, counts in metrics.by_source.items():
             own = by_source.setdefault(name, {"drafted": 0, "accepted": 0})
             own["drafted"] += counts["drafted"]
             own["accepted"] += counts["accepted"]

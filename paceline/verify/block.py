@@ -29,7 +29,7 @@ class BlockVerifier:
     """For chains drawn from the drafter's distribution; any tree is exact.
 
     Args:
-        chance: makes the dice of a round.
+        chance: makes the rng of a round.
     """
 
     lossless, reproducible = True, False
@@ -52,7 +52,7 @@ class _Visit:
     draft: Draft
     logits: Floats
     view: View
-    dice: Rng
+    rng: Rng
 
     def decide(self, node: int, path: tuple[int, ...], share: float) -> Verdict | None:
         """Return what is kept of the subtree below `node`, or `None` if not even that."""
@@ -62,7 +62,7 @@ class _Visit:
         except NumericalError:
             if not path:
                 raise
-            return before_failure(tokens, path) if self.dice.accept(share) else None
+            return before_failure(tokens, path) if self.rng.accept(share) else None
         for child, q in self._children(node):
             token = tokens[child]
             reached = min(1.0, share * float(p[token] / q[token]))
@@ -77,7 +77,7 @@ class _Visit:
                 share, p = mass / (mass + (1 - share)), rest
             elif share < 1:
                 return None
-        return Verdict(path, self.dice.draw(p, len(path))) if self.dice.accept(share) else None
+        return Verdict(path, self.rng.draw(p, len(path))) if self.rng.accept(share) else None
 
     def _children(self, node: int) -> Iterator[tuple[int, Probabilities]]:
         yield from drawn_children(self.draft, node)

@@ -24,7 +24,7 @@ class LenientVerifier(RejectionVerifier):
 
     Args:
         lenience: above 0 and at most 1, which is exact.
-        chance: makes the dice of a round.
+        chance: makes the rng of a round.
     """
 
     def __init__(self, lenience: float, chance: Chance = KeyedRng) -> None:

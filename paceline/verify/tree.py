@@ -32,7 +32,7 @@ class RejectionVerifier:
     """For chains drawn from the drafter's distribution. Accepts the most that deciding token by token can.
 
     Args:
-        chance: makes the dice of a round.
+        chance: makes the rng of a round.
     """
 
     lossless, reproducible = True, False
@@ -46,7 +46,7 @@ class RejectionVerifier:
         """Walk down while a child is accepted or drawn; see `Verifier.verify`."""
         if view.params.is_greedy:
             return CoupledVerifier().verify(draft, logits, view)
-        dice, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
+        rng, tokens, node, kept = self._chance(view), draft.tree.tokens, 0, list[int]()
         while True:
             try:
                 p = distribution_fast(logits[node], view, tokens[kept]).probabilities(logits.shape[1])
@@ -54,21 +54,21 @@ class RejectionVerifier:
                 if not kept:
                     raise
                 return before_failure(tokens, kept)
-            child, token = self._next(draft, node, p, dice, len(kept))
+            child, token = self._next(draft, node, p, rng, len(kept))
             if child is None:
                 return Verdict(tuple(kept), token)
             kept.append(child)
             node = child
 
-    def _next(self, draft: Draft, node: int, p: Probabilities, dice: Rng, depth: int) -> tuple[int | None, int]:
+    def _next(self, draft: Draft, node: int, p: Probabilities, rng: Rng, depth: int) -> tuple[int | None, int]:
         """Return the child to go on with, or `None`, and the token that comes."""
         for child, q in drawn_children(draft, node):
             token = int(draft.tree.tokens[child])
-            if dice.accept(min(1.0, float(p[token] / (self.lenience * q[token])))):
+            if rng.accept(min(1.0, float(p[token] / (self.lenience * q[token])))):
                 return child, token
             p = residual(p, q if self.lenience == 1 else self.lenience * q)
         sure = sure_children(draft, node)
-        token = dice.draw(favour(p, list(sure), self.lenience), depth)
+        token = rng.draw(favour(p, list(sure), self.lenience), depth)
         return sure.get(token), token
 
 

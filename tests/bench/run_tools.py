@@ -6,7 +6,7 @@ from types import SimpleNamespace as Space
 from paceline.bench.ways import Played, Way
 from paceline.core.round import Round
 from paceline.engine.completion import Completion, Setup, Timing
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 
 SETTINGS = {
     "model": "tiny",
@@ -105,7 +105,7 @@ def prompts():
 
 def completion(tokens, rate=10.0):
     timing = Timing(0.0, 0.1, (len(tokens) - 1) / rate, 0.0, 0.0, 0.0)
-    return Completion(Setup("m", (), "coupled", "fixed"), "", list(tokens), "length", 3, Tally(), timing)
+    return Completion(Setup("m", (), "coupled", "fixed"), "", list(tokens), "length", 3, SpeculationMetrics(), timing)
 
 
 def round_of(drafted, accepted, *, committed=1, censored=False, rows=1, by_source=None, spent=None, verify=0.25):

@@ -88,9 +88,9 @@ def test_the_best_length_counts_every_temperature():
 
 
 def test_no_two_texts_are_alike():
-    dice = random.Random(1)
-    assert len({fresh_text(dice, 1) for _ in range(50)}) == 50
-    assert len({fresh_prompt(dice, "Why?") for _ in range(50)}) == 50
+    rng = random.Random(1)
+    assert len({fresh_text(rng, 1) for _ in range(50)}) == 50
+    assert len({fresh_prompt(rng, "Why?") for _ in range(50)}) == 50
 
 
 def test_rotation_keeps_every_width():

@@ -38,7 +38,7 @@ class FakePeer:
 
 
 def played(rig, **options):
-    return list(play(rig, ASKS, dice=random.Random(1), **options))
+    return list(play(rig, ASKS, rng=random.Random(1), **options))
 
 
 def test_every_way_plays_every_prompt_in_rotating_order():
@@ -59,7 +59,7 @@ def test_no_prompt_is_asked_twice_unless_wanted():
     assert len(set(rig.asked[1:])) == 3
     assert all(str(record["request"]) in text for record, text in zip(records, rig.asked[1:], strict=True))
     rig = TableRig([A], TABLE)
-    assert [record["request"] for record in play(rig, ASKS, dice=None)] == [None] * 3
+    assert [record["request"] for record in play(rig, ASKS, rng=None)] == [None] * 3
     assert rig.asked[1:] == ["Why?"] * 3
 
 

@@ -35,8 +35,8 @@ def test_workloads_take_turns():
 
 def test_no_two_fresh_prompts_are_alike():
     (ask,) = asks(("chat",), 1, None)
-    dice = random.Random(1)
-    assert len({ask.fresh(dice) for _ in range(50)}) == 50
+    rng = random.Random(1)
+    assert len({ask.fresh(rng) for _ in range(50)}) == 50
 
 
 def test_an_unknown_workload_is_answered_with_the_nearest():

@@ -172,4 +172,4 @@ def test_a_prediction_makes_fewer_rounds_of_the_same_reply(talker, llm):
         fast.generate(["Once upon a time"], params, prediction=plain.text)[0],
     ):
         assert said.token_ids == plain.token_ids
-        assert said.tally.rounds < plain.tally.rounds / 2
+        assert said.metrics.rounds < plain.metrics.rounds / 2

@@ -5,12 +5,18 @@ import pytest
 from paceline.cli.reply import estimate_plain, summary
 from paceline.cli.terminal import fold
 from paceline.engine.completion import Completion, Setup, Timing
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 
 
 def completion(text, tokens, reason):
     return Completion(
-        Setup("m", ("ngram",), "coupled", "fixed"), text, tokens, reason, 3, Tally(), Timing(0, 0.1, 0, 0, 0, 0)
+        Setup("m", ("ngram",), "coupled", "fixed"),
+        text,
+        tokens,
+        reason,
+        3,
+        SpeculationMetrics(),
+        Timing(0, 0.1, 0, 0, 0, 0),
     )
 
 
@@ -32,7 +38,7 @@ def test_a_refusal_to_draft_says_why():
     for said, is_shown in ((reason, True), ("3 tokens a round: qwen is right 80 % of the time", False)):
         reply = Completion(
             Setup("m", ("qwen",), "coupled", "optimal"),
-            "ab", [1, 2], "stop", 3, Tally(), Timing(0, 0.1, 0, 0, 0, 0), control_reason=said,
+            "ab", [1, 2], "stop", 3, SpeculationMetrics(), Timing(0, 0.1, 0, 0, 0, 0), control_reason=said,
         )  # fmt: skip
         assert (said in summary(reply, plain_seconds=None)) is is_shown
         assert reply.to_json()["speculation"]["control_reason"] == said
@@ -51,9 +57,9 @@ class Machine:
 
 def drafted(*, single=()):
     """A reply of ten decode rounds, 0.1 s each to check, in which guesses were right half of the time."""
-    tally = Tally(11, 20, 10, 21, single_seconds=list(single))
+    metrics = SpeculationMetrics(11, 20, 10, 21, single_seconds=list(single))
     return Completion(
-        Setup("m", ("ngram",), "coupled", "fixed"), "a", [1] * 21, "stop", 3, tally, Timing(0, 0.1, 1.1, 0, 1.0, 0.1)
+        Setup("m", ("ngram",), "coupled", "fixed"), "a", [1] * 21, "stop", 3, metrics, Timing(0, 0.1, 1.1, 0, 1.0, 0.1)
     )
 
 

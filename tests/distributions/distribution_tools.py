@@ -37,7 +37,7 @@ class Table:
 def distribution_of(play, length):
     """Return {first `length` tokens: probability} of rounds played until there are enough.
 
-    `play` maps (tokens so far, dice) to the tokens a round commits.
+    `play` maps (tokens so far, rng) to the tokens a round commits.
     """
     distribution = defaultdict(float)
 
@@ -45,17 +45,17 @@ def distribution_of(play, length):
         if len(tokens) >= length:
             distribution[tokens[:length]] += weight
             return
-        for dice in EveryOutcome():
-            committed = tuple(int(token) for token in play(tokens, dice))
+        for rng in EveryOutcome():
+            committed = tuple(int(token) for token in play(tokens, rng))
             assert committed, "a round must commit a token"
-            go(tokens + committed, weight * dice.weight)
+            go(tokens + committed, weight * rng.weight)
 
     go((), 1.0)
     return distribution
 
 
 def plain_distribution(table, length):
-    return distribution_of(lambda tokens, dice: [dice.draw(table(tokens))], length)
+    return distribution_of(lambda tokens, rng: [rng.draw(table(tokens))], length)
 
 
 def distance(one, other):
@@ -64,23 +64,23 @@ def distance(one, other):
 
 
 def speculate(table, tree_of, rule):
-    """Return a round: draft by `tree_of(tokens)`, verify by `rule(tree, distribution of each node, dice)`."""
+    """Return a round: draft by `tree_of(tokens)`, verify by `rule(tree, distribution of each node, rng)`."""
 
-    def play(tokens, dice):
+    def play(tokens, rng):
         tree = tree_of(tokens)
 
         def distribution_after(node):
             return table((*tokens, *(tree.tokens[i] for i in tree.path(node))))
 
-        verdict = rule(tree, distribution_after, dice)
+        verdict = rule(tree, distribution_after, rng)
         return [*(tree.tokens[node] for node in verdict.nodes), verdict.bonus]
 
     return play
 
 
-def coupled(tree, distribution_after, dice):
+def coupled(tree, distribution_after, rng):
     """The rule under test: the target draws, the walk follows."""
-    return walk(tree, lambda node, path: dice.draw(distribution_after(node)))
+    return walk(tree, lambda node, path: rng.draw(distribution_after(node)))
 
 
 # ---- trees
@@ -122,42 +122,42 @@ def random_tree(vocab, nodes, seed):
     return tree_of
 
 
-# ---- rules broken on purpose, over dice
+# ---- rules broken on purpose, over rng
 
 
-def emit_the_draft(tree, distribution_after, dice):
+def emit_the_draft(tree, distribution_after, rng):
     """Mutant: at the first mismatch the drafted token goes out instead of the target's."""
-    verdict = coupled(tree, distribution_after, dice)
+    verdict = coupled(tree, distribution_after, rng)
     children = tree.children(verdict.nodes[-1] if verdict.nodes else 0)
     return Verdict(verdict.nodes, int(tree.tokens[children[0]])) if children else verdict
 
 
-def next_row(tree, distribution_after, dice):
+def next_row(tree, distribution_after, rng):
     """Mutant: node i is judged by row i + 1."""
-    return walk(tree, lambda node, path: dice.draw(distribution_after(min(node + 1, len(tree) - 1))))
+    return walk(tree, lambda node, path: rng.draw(distribution_after(min(node + 1, len(tree) - 1))))
 
 
-def fresh_after_refusal(tree, distribution_after, dice):
+def fresh_after_refusal(tree, distribution_after, rng):
     """Mutant: when no child was drawn, the target draws once more."""
-    verdict = coupled(tree, distribution_after, dice)
+    verdict = coupled(tree, distribution_after, rng)
     node = verdict.nodes[-1] if verdict.nodes else 0
-    return Verdict(verdict.nodes, dice.draw(distribution_after(node))) if tree.children(node) else verdict
+    return Verdict(verdict.nodes, rng.draw(distribution_after(node))) if tree.children(node) else verdict
 
 
-def residual_from_p(tree, distribution_after, dice):
+def residual_from_p(tree, distribution_after, rng):
     """Mutant: the first draft is accepted with its probability, a refused one is redrawn from all of p."""
 
     def target(node, path):
         distribution, children = distribution_after(node), tree.children(node)
         drafted = int(tree.tokens[children[0]]) if children else -1
-        return drafted if children and dice.accept(float(distribution[drafted])) else dice.draw(distribution)
+        return drafted if children and rng.accept(float(distribution[drafted])) else rng.draw(distribution)
 
     return walk(tree, target)
 
 
-def parent_row(tree, distribution_after, dice):
+def parent_row(tree, distribution_after, rng):
     """Mutant: a node is judged by the row before it."""
-    return walk(tree, lambda node, path: dice.draw(distribution_after(max(int(tree.parents[node]), 0))))
+    return walk(tree, lambda node, path: rng.draw(distribution_after(max(int(tree.parents[node]), 0))))
 
 
 MUTANTS = [emit_the_draft, next_row, fresh_after_refusal, residual_from_p, parent_row]

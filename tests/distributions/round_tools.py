@@ -66,7 +66,7 @@ def view_of(tokens, params):
     return View(0, np.array(tokens, np.int32), params)
 
 
-# ---- drafts: (world, tokens so far, dice) -> Draft
+# ---- drafts: (world, tokens so far, rng) -> Draft
 
 
 class Growing:
@@ -89,12 +89,12 @@ class Growing:
         )
 
 
-def without_replacement(growing, parent, q, count, dice):
+def without_replacement(growing, parent, q, count, rng):
     """Draw children from q, the drawn ones left out of what follows."""
     growing.distributions[parent] = q
     left, children = q, []
     for _ in range(min(count, int((q > 0).sum()))):
-        token = dice.draw(left)
+        token = rng.draw(left)
         children.append(growing.add(parent, token, drawn=True))
         left = left.copy()
         left[token] = 0
@@ -105,12 +105,12 @@ def without_replacement(growing, parent, q, count, dice):
 def drawn(*shape):
     """Return the drafter that draws `shape[d]` children at each node of depth d."""
 
-    def drafter(world, tokens, dice):
+    def drafter(world, tokens, rng):
         growing = Growing(tokens)
 
         def grow(node, path, depth):
             if depth < len(shape):
-                for child in without_replacement(growing, node, world.q(path), shape[depth], dice):
+                for child in without_replacement(growing, node, world.q(path), shape[depth], rng):
                     grow(child, (*path, growing.tokens[child]), depth + 1)
 
         grow(0, tokens, 0)
@@ -122,7 +122,7 @@ def drawn(*shape):
 def greedy(*shape):
     """Return the drafter that takes the likeliest `shape[d] - 1` children and draws one from the rest."""
 
-    def drafter(world, tokens, dice):
+    def drafter(world, tokens, rng):
         growing = Growing(tokens)
 
         def grow(node, path, depth):
@@ -133,7 +133,7 @@ def greedy(*shape):
             q[sure] = 0
             children = [growing.add(node, token, drawn=False) for token in sure]
             if q.any():
-                children += without_replacement(growing, node, q / q.sum(), 1, dice)
+                children += without_replacement(growing, node, q / q.sum(), 1, rng)
             for child in children:
                 grow(child, (*path, growing.tokens[child]), depth + 1)
 
@@ -146,7 +146,7 @@ def greedy(*shape):
 def likeliest(length, model="q"):
     """Return the drafter of the chain it finds likeliest, a function of the text."""
 
-    def drafter(world, tokens, dice):
+    def drafter(world, tokens, rng):
         growing, path = Growing(tokens), tokens
         for node in range(length):
             path = (*path, int(getattr(world, model)(path).argmax()))
@@ -162,7 +162,7 @@ def mixed(salt, *heirs):
     At depth d, `heirs[d]` children have children of their own.
     """
 
-    def drafter(world, tokens, dice):
+    def drafter(world, tokens, rng):
         growing = Growing(tokens)
 
         def grow(node, path, depth):
@@ -170,7 +170,7 @@ def mixed(salt, *heirs):
             sure = chance.integers(world.vocab, size=int(chance.integers(0, 3))).tolist()
             children = [growing.add(node, token, drawn=False) for token in sure]
             count = int(chance.integers(0, 2 if depth else 3))
-            children += without_replacement(growing, node, world.q(path), count, dice)
+            children += without_replacement(growing, node, world.q(path), count, rng)
             order = chance.permutation(len(children))
             for i in order[: heirs[depth] if depth < len(heirs) else 0]:
                 grow(children[i], (*path, growing.tokens[children[i]]), depth + 1)
@@ -185,16 +185,16 @@ def mixed(salt, *heirs):
 
 
 def rounds(world, make_verifier, drafter, tokens):
-    """Return {committed tokens: probability} of one round; `make_verifier` maps the dice's maker to a verifier."""
+    """Return {committed tokens: probability} of one round; `make_verifier` maps the rng's maker to a verifier."""
     distribution_of_round = defaultdict(float)
-    for dice in EveryOutcome():
-        draft = drafter(world, tokens, dice)
-        verdict = make_verifier(lambda view, dice=dice: dice).verify(
+    for rng in EveryOutcome():
+        draft = drafter(world, tokens, rng)
+        verdict = make_verifier(lambda view, rng=rng: rng).verify(
             draft, world.logits_of(draft.tree, tokens), view_of(tokens, world.params)
         )
         tip = verdict.nodes[-1] if verdict.nodes else 0
         assert list(verdict.nodes) == draft.tree.path(tip), verdict
-        distribution_of_round[(*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)] += dice.weight
+        distribution_of_round[(*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)] += rng.weight
     return distribution_of_round
 
 

@@ -59,7 +59,7 @@ def view_of(name, tokens):
 
 def plain(rows, name):
     return distribution_of(
-        lambda tokens, dice: [dice.draw(rows.distribution(name, tokens, (*PROMPT, *tokens)))],
+        lambda tokens, rng: [rng.draw(rows.distribution(name, tokens, (*PROMPT, *tokens)))],
         LENGTH,
     )
 
@@ -114,15 +114,15 @@ def speculative_distribution(rows, name, tree_of, history):
             return
         tree = tree_of(tokens)
 
-        def target(node, path, dice):
+        def target(node, path, rng):
             drafted = tuple(int(token) for token in tree.tokens[path])
             known, beyond = history((*PROMPT, *tokens), (*PROMPT, *bonuses), drafted)
-            return dice.draw(rows.distribution(name, (*tokens, *drafted), known, beyond))
+            return rng.draw(rows.distribution(name, (*tokens, *drafted), known, beyond))
 
-        for dice in EveryOutcome():
-            verdict = walk(tree, lambda node, path, dice=dice: target(node, path, dice))
+        for rng in EveryOutcome():
+            verdict = walk(tree, lambda node, path, rng=rng: target(node, path, rng))
             committed = [int(tree.tokens[node]) for node in verdict.nodes]
-            go((*tokens, *committed, verdict.bonus), (*bonuses, verdict.bonus), weight * dice.weight)
+            go((*tokens, *committed, verdict.bonus), (*bonuses, verdict.bonus), weight * rng.weight)
 
     go((), (), 1.0)
     return found

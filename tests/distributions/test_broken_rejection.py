@@ -16,16 +16,16 @@ from paceline.verify.tree import RejectionVerifier, drawn_children, residual
 
 
 class _Mutant(RejectionVerifier):
-    def _next(self, draft, node, p, dice, depth):
+    def _next(self, draft, node, p, rng, depth):
         for child, q in drawn_children(draft, node):
             token = int(draft.tree.tokens[child])
-            if self.accepts(p, q, token, dice):
+            if self.accepts(p, q, token, rng):
                 return child, token
             p = self.rest(p, q, token)
-        return None, dice.draw(p)
+        return None, rng.draw(p)
 
-    def accepts(self, p, q, token, dice):
-        return dice.accept(min(1.0, p[token] / q[token]))
+    def accepts(self, p, q, token, rng):
+        return rng.accept(min(1.0, p[token] / q[token]))
 
     def rest(self, p, q, token):
         return residual(p, q)
@@ -42,20 +42,20 @@ class ResidualOverOneMinusQ(_Mutant):
 
 
 class AcceptIfLikelier(_Mutant):
-    def accepts(self, p, q, token, dice):
+    def accepts(self, p, q, token, rng):
         return p[token] > q[token]
 
 
 class WithReplacement(RejectionVerifier):
     """Siblings are judged as if each had been drawn from the whole distribution."""
 
-    def _next(self, draft, node, p, dice, depth):
+    def _next(self, draft, node, p, rng, depth):
         for child in draft.tree.children(node):
             token, q = int(draft.tree.tokens[child]), draft.distributions[node]
-            if dice.accept(min(1.0, p[token] / q[token])):
+            if rng.accept(min(1.0, p[token] / q[token])):
                 return child, token
             p = residual(p, q)
-        return None, dice.draw(p)
+        return None, rng.draw(p)
 
 
 class TokenRuleInBlocks(BlockVerifier):
@@ -86,14 +86,14 @@ class UnfilteredTarget(RejectionVerifier):
 
 
 def chain(length, draw):
-    """Return the drafter that asks `draw(world, path, dice)` for (token or None to stop, distribution, whether it
+    """Return the drafter that asks `draw(world, path, rng)` for (token or None to stop, distribution, whether it
     goes on).
     """
 
-    def drafter(world, tokens, dice):
+    def drafter(world, tokens, rng):
         growing, path = Growing(tokens), tokens
         for node in range(length):
-            token, q, goes_on = draw(world, path, dice)
+            token, q, goes_on = draw(world, path, rng)
             if token is not None:
                 growing.distributions[node] = q
                 growing.add(node, token, drawn=True)
@@ -105,37 +105,37 @@ def chain(length, draw):
     return drafter
 
 
-def drop_if_unsure(world, path, dice):
+def drop_if_unsure(world, path, rng):
     q = world.q(path)
-    token = dice.draw(q)
+    token = rng.draw(q)
     return (token, q, True) if q[token] >= 0.4 else (None, q, False)
 
 
-def keep_then_stop(world, path, dice):
+def keep_then_stop(world, path, rng):
     q = world.q(path)
-    token = dice.draw(q)
+    token = rng.draw(q)
     return token, q, q[token] >= 0.4
 
 
-def stop_before_drawing(world, path, dice):
+def stop_before_drawing(world, path, rng):
     q = world.q(path)
-    return (dice.draw(q), q, True) if q.max() >= 0.5 else (None, q, False)
+    return (rng.draw(q), q, True) if q.max() >= 0.5 else (None, q, False)
 
 
-def likeliest_as_if_drawn(world, path, dice):
+def likeliest_as_if_drawn(world, path, rng):
     q = world.q(path)
     return int(q.argmax()), q, True
 
 
-def top_two_as_if_all(world, path, dice):
+def top_two_as_if_all(world, path, rng):
     q = world.q(path)
     least = np.sort(q)[-2]
-    return dice.draw(np.where(q >= least, q, 0) / q[q >= least].sum()), q, True
+    return rng.draw(np.where(q >= least, q, 0) / q[q >= least].sum()), q, True
 
 
-def drop_if_forbidden(world, path, dice):
+def drop_if_forbidden(world, path, rng):
     q = world.q(path)
-    token = dice.draw(q)
+    token = rng.draw(q)
     return (token, q, True) if world.p(path)[token] > 0 else (None, q, False)
 
 
@@ -216,11 +216,11 @@ def test_acceptance_is_what_the_closed_forms_say(seed):
     assert abs(accepted(lambda c: LenientVerifier(0.6, c), drawn(1)) - np.minimum(q, p / 0.6).sum()) < 1e-12
 
 
-def sure_and_drawn(world, tokens, dice):
+def sure_and_drawn(world, tokens, rng):
     growing, q = Growing(tokens), world.q(tokens).copy()
     growing.add(0, q.argmax(), drawn=False)
     q[q.argmax()] = 0
-    without_replacement(growing, 0, q / q.sum(), 1, dice)
+    without_replacement(growing, 0, q / q.sum(), 1, rng)
     return growing.draft()
 
 
@@ -265,7 +265,7 @@ def test_lenience_bounds_how_often_a_token_comes(lenience):
             assert (first <= p / lenience + 1e-12).all(), (first, p)
 
 
-def likely_pair(world, tokens, dice):
+def likely_pair(world, tokens, rng):
     growing = Growing(tokens)
     for token in np.argsort(-world.q(tokens))[:2]:
         growing.add(0, token, drawn=False)

@@ -55,11 +55,11 @@ def test_drafts_that_change_with_chance_keep_the_distribution():
     table = Table(3, 5)
     drafter = Table(3, 77)
 
-    def play(tokens, dice):
+    def play(tokens, rng):
         guesses = []
         for _ in range(2):
-            guesses.append(dice.draw(drafter((*tokens, *guesses))))
-        return speculate(table, lambda _: TokenTree.chain([0, *guesses]), coupled)(tokens, dice)
+            guesses.append(rng.draw(drafter((*tokens, *guesses))))
+        return speculate(table, lambda _: TokenTree.chain([0, *guesses]), coupled)(tokens, rng)
 
     assert distance(distribution_of(play, 3), plain_distribution(table, 3)) < 1e-12
 
@@ -68,17 +68,17 @@ def test_a_drafter_with_the_targets_own_noise_keeps_the_distribution():
     """Coupled drafting: the guess is a function of the very noise the target draws with, here all of it."""
     table = Table(3, 6)
 
-    def play(tokens, dice):
+    def play(tokens, rng):
         foreseen = []
         for _ in range(2):
-            foreseen.append(dice.draw(table((*tokens, *foreseen))))
+            foreseen.append(rng.draw(table((*tokens, *foreseen))))
         noise = iter([*foreseen, None])
         tree = TokenTree.chain([0, foreseen[0], (foreseen[1] + tokens.count(0)) % 3])
 
-        def target(tree, distribution_after, dice):
-            return coupled(tree, distribution_after, _Replay(noise, dice))
+        def target(tree, distribution_after, rng):
+            return coupled(tree, distribution_after, _Replay(noise, rng))
 
-        return speculate(table, lambda _: tree, target)(tokens, dice)
+        return speculate(table, lambda _: tree, target)(tokens, rng)
 
     assert distance(distribution_of(play, 3), plain_distribution(table, 3)) < 1e-12
 
@@ -86,12 +86,12 @@ def test_a_drafter_with_the_targets_own_noise_keeps_the_distribution():
 class _Replay:
     """Rng that give out noise known beforehand, then go on with fresh ones."""
 
-    def __init__(self, known, dice):
-        self.known, self.dice = known, dice
+    def __init__(self, known, rng):
+        self.known, self.rng = known, rng
 
     def draw(self, distribution):
         token = next(self.known)
-        return self.dice.draw(distribution) if token is None else token
+        return self.rng.draw(distribution) if token is None else token
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda rule: rule.__name__)
@@ -108,14 +108,14 @@ def test_enumeration_finds_a_planted_bug(mutant):
 
 def test_every_outcome_weighs_one_together():
     total, seen = 0.0, []
-    for dice in EveryOutcome():
-        first = dice.draw(np.array([0.2, 0.0, 0.5, 0.3]))
-        second = dice.accept(0.25) if first == 2 else None
-        total += dice.weight
+    for rng in EveryOutcome():
+        first = rng.draw(np.array([0.2, 0.0, 0.5, 0.3]))
+        second = rng.accept(0.25) if first == 2 else None
+        total += rng.weight
         seen.append((first, second))
     assert seen == [(0, None), (2, False), (2, True), (3, None)]
     assert abs(total - 1) < 1e-15
 
 
 def test_outcomes_that_ask_nothing_play_once():
-    assert [dice.weight for dice in EveryOutcome()] == [1.0]
+    assert [rng.weight for rng in EveryOutcome()] == [1.0]

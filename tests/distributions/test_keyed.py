@@ -77,10 +77,10 @@ def test_a_pick_never_takes_what_is_impossible():
 
 
 def test_coins_know_never_and_always():
-    dice = KeyedRng(view_with(1))
-    assert not any(dice.accept(0.0) for _ in range(300))
-    assert all(dice.accept(1.0) for _ in range(300))
-    assert 0.2 < np.mean([dice.accept(0.3) for _ in range(1000)]) < 0.4
+    rng = KeyedRng(view_with(1))
+    assert not any(rng.accept(0.0) for _ in range(300))
+    assert all(rng.accept(1.0) for _ in range(300))
+    assert 0.2 < np.mean([rng.accept(0.3) for _ in range(1000)]) < 0.4
 
 
 def test_the_rounds_own_token_is_keyed_by_its_position_alone():
@@ -187,12 +187,12 @@ def test_guesses_that_share_the_residuals_noise_are_seen(monkeypatch):
 # ---- what a round may share with the next, by enumeration
 
 
-def known_draw(distribution, key, known, dice):
+def known_draw(distribution, key, known, rng):
     """Draw by a number that is asked for again and again; `known` is in which part of (0, 1) it must lie by now."""
     low, high = known.get(key, (0.0, 1.0))
     edges = np.concatenate([[0.0], np.cumsum(distribution)])
     parts = np.maximum(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0)
-    found = dice.draw(parts / parts.sum())
+    found = rng.draw(parts / parts.sum())
     known[key] = max(edges[found], low), min(edges[found + 1], high)
     return found
 
@@ -200,14 +200,14 @@ def known_draw(distribution, key, known, dice):
 class PositionCoins:
     """Mutant: the coin of a node follows its position. A block asks from the last node of a chain up."""
 
-    def __init__(self, dice, known, last):
-        self.dice, self.known, self.position, self.draw = dice, known, last, dice.draw
+    def __init__(self, rng, known, last):
+        self.rng, self.known, self.position, self.draw = rng, known, last, rng.draw
 
     def accept(self, probability):
         self.position -= 1
         if not 0 < probability < 1:
             return probability >= 1
-        return known_draw([1 - probability, probability], ("coin", self.position), self.known, self.dice) == 1
+        return known_draw([1 - probability, probability], ("coin", self.position), self.known, self.rng) == 1
 
 
 def shared_error(world, make_verifier, share, *, length=4, count=2):
@@ -218,19 +218,19 @@ def shared_error(world, make_verifier, share, *, length=4, count=2):
         if len(tokens) > length:
             found[tokens[1 : length + 1]] += weight
             return
-        for dice in EveryOutcome():
+        for rng in EveryOutcome():
             growing, path, mine = Growing(tokens), tokens, dict(known)
             for node in range(count):
                 q = growing.distributions[node] = world.q(path)
-                token = known_draw(q, len(path), mine, dice) if share == "drafts" else dice.draw(q)
+                token = known_draw(q, len(path), mine, rng) if share == "drafts" else rng.draw(q)
                 growing.add(node, token, drawn=True)
                 path = (*path, token)
             draft = growing.draft()
-            coins = PositionCoins(dice, mine, len(path)) if share == "coins" else dice
+            coins = PositionCoins(rng, mine, len(path)) if share == "coins" else rng
             verifier = make_verifier(lambda view, coins=coins: coins)
             verdict = verifier.verify(draft, world.logits_of(draft.tree, tokens), view_of(tokens, world.params))
             committed = (*draft.tree.tokens[list(verdict.nodes)].tolist(), verdict.bonus)
-            go((*tokens, *committed), mine, weight * dice.weight)
+            go((*tokens, *committed), mine, weight * rng.weight)
 
     go((0,), {}, 1.0)
     plain = first_tokens(lambda key: {(t,): p for t, p in enumerate(world.p(key))}, length, 1)

@@ -50,25 +50,25 @@ class Fixed:
         return self._weights
 
 
-def rejection(draft, distributions, table, tokens, dice):
+def rejection(draft, distributions, table, tokens, rng):
     """Speculative sampling on a chain (Leviathan et al. 2211.17192)."""
     kept = []
     for node in range(draft.drafted):
         p, q, guess = table((*tokens, *kept)), distributions[node], int(draft.tree.tokens[node + 1])
-        if not dice.accept(min(1.0, p[guess] / q[guess])):
+        if not rng.accept(min(1.0, p[guess] / q[guess])):
             rest = np.maximum(p - q, 0)
-            return [*kept, dice.draw(rest / rest.sum())]
+            return [*kept, rng.draw(rest / rest.sum())]
         kept.append(guess)
-    return [*kept, dice.draw(table((*tokens, *kept)))]
+    return [*kept, rng.draw(table((*tokens, *kept)))]
 
 
 def played(kinds, table, monkeypatch, spoil=lambda drafter, distributions: distributions):
     voices = [voice_of(kind, 50 + i) for i, kind in enumerate(kinds)]
 
-    def play(tokens, dice):
+    def play(tokens, rng):
         def chosen(distribution, count, draws, view, path, *, vocab):
             chances = distribution.probabilities(vocab)
-            token = dice.draw(chances)
+            token = rng.draw(chances)
             return Children(np.array([token], np.int32), np.ones(1, np.bool_), chances, chances[[token]])
 
         monkeypatch.setattr(paceline.draft.model.proposal, "draw_children", chosen)
@@ -79,7 +79,7 @@ def played(kinds, table, monkeypatch, spoil=lambda drafter, distributions: distr
         assert draft.drawn.tolist() == [False, *[True] * draft.drafted]
         distributions = spoil(drafter, draft.distributions)
         drafter.release(0)
-        return rejection(draft, distributions, table, tokens, dice)
+        return rejection(draft, distributions, table, tokens, rng)
 
     return distribution_of(play, LENGTH)
 

@@ -83,7 +83,7 @@ def test_the_bench_measures_first_runs(llm, monkeypatch):
     rig = Rig(llm, llm.target.model._pool, [way], [0.0])
     starts = taught_at_starts(llm, rig._players[way, 0.0].drafter, monkeypatch)
     for _ in range(3):
-        assert rig.reply(way, [70, 71, 72], SamplingParams(max_tokens=20)).completion.tally.drafted_tokens
+        assert rig.reply(way, [70, 71, 72], SamplingParams(max_tokens=20)).completion.metrics.drafted_tokens
     assert starts == [0, 0, 0]
 
 

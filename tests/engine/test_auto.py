@@ -73,7 +73,7 @@ def test_auto_and_a_name_write_what_plain_decoding_writes(talker):
         "a b a b a", params, prediction="a b"
     )
     assert reply.token_ids == plain.token_ids
-    assert reply.tally.drafted_tokens > 0
+    assert reply.metrics.drafted_tokens > 0
 
 
 def test_a_named_model_replaces_a_companion_where_distributions_are_weighed(monkeypatch, talker, tmp_path):

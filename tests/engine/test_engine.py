@@ -18,7 +18,7 @@ from paceline.draft.lookup.ngram import NgramDrafter
 from paceline.draft.model.drafter import ModelDrafter
 from paceline.engine.batch import graft, pack
 from paceline.engine.engine import Engine
-from paceline.engine.metrics import Tally, round_of, sources_of
+from paceline.engine.metrics import SpeculationMetrics, round_of, sources_of
 from paceline.engine.scheduler import ROWS, Scheduler
 from paceline.engine.sequence import Request, Sequence
 from paceline.engine.step import limit
@@ -284,11 +284,11 @@ def test_rounds_and_tallies_add_up():
     plain.add(Request(0, [1, 2, 3], SamplingParams(max_tokens=30)))
     answer = [1, 2, 3, *(token for event in plain.run() for token in event.tokens)]
     drafter = ScriptedDrafter(half_liar(VOCAB, 2), {0: answer})
-    engine, tally = engine_of(model, drafter), Tally()
+    engine, metrics = engine_of(model, drafter), SpeculationMetrics()
     engine.add(Request(0, [1, 2, 3], SamplingParams(max_tokens=30)))
     sources = []
     for event in engine.run():
-        tally.add(event.round)
+        metrics.add(event.round)
         sources += event.sources
         assert len(event.sources) == len(event.tokens) == event.round.committed
         assert event.round.censored == (event.finish_reason is not None)
@@ -296,18 +296,18 @@ def test_rounds_and_tallies_add_up():
         assert event.round.by_source.get("scripted", (0, 0))[0] == sum(event.round.drafted)
         assert min(event.round.draft_seconds, event.round.verify_seconds, event.round.other_seconds) >= 0
     # The prompt's round commits 1; then 2 + 1 a round: nine rounds of 3 and what is left of the tenth.
-    assert tally.rounds == 11
-    assert tally.committed_tokens == 30 == len(answer) - 3
-    assert tally.acceptance_length == 30 / 11
-    assert tally.accepted_tokens + tally.rounds == tally.committed_tokens
-    assert tally.accepted_tokens == sources.count("scripted")
-    assert tally.accepted_per_position[2:] == [0] * len(tally.accepted_per_position[2:])
-    assert tally.acceptance_rate == tally.accepted_tokens / tally.drafted_tokens
-    assert tally.by_source == {"scripted": {"drafted": tally.drafted_tokens, "accepted": tally.accepted_tokens}}
+    assert metrics.rounds == 11
+    assert metrics.committed_tokens == 30 == len(answer) - 3
+    assert metrics.acceptance_length == 30 / 11
+    assert metrics.accepted_tokens + metrics.rounds == metrics.committed_tokens
+    assert metrics.accepted_tokens == sources.count("scripted")
+    assert metrics.accepted_per_position[2:] == [0] * len(metrics.accepted_per_position[2:])
+    assert metrics.acceptance_rate == metrics.accepted_tokens / metrics.drafted_tokens
+    assert metrics.by_source == {"scripted": {"drafted": metrics.drafted_tokens, "accepted": metrics.accepted_tokens}}
 
 
 def test_an_empty_tally_divides_by_nothing():
-    assert Tally().acceptance_rate == Tally().acceptance_length == 0
+    assert SpeculationMetrics().acceptance_rate == SpeculationMetrics().acceptance_length == 0
 
 
 def test_a_round_counts_a_tree_by_depth_and_source():

@@ -95,7 +95,7 @@ def test_both_controls_draft_through_an_llm_without_changing_tokens(talker, cont
     llm = LLM(talker, draft=str(talker), control=control, context=256, draft_quant="auto", draft_head=0)
     reply = llm.generate("the cat", params)
     assert reply.token_ids == plain.token_ids
-    assert reply.tally.accepted_tokens > 0
+    assert reply.metrics.accepted_tokens > 0
     assert ("by entropy" in reply.control_reason) == (control == "entropy")
 
 
@@ -109,7 +109,7 @@ class Never(FixedController):
 def test_the_engine_hands_the_floor_on(talker):
     llm = LLM(talker, draft=str(talker), control="fixed", draft_tokens=4, context=256)
     with llm.engine.playing(replace(llm.engine.parts, controller=Never(4))):
-        assert llm.generate("the cat", SamplingParams(max_tokens=9, ignore_eos=True)).tally.drafted_tokens == 0
+        assert llm.generate("the cat", SamplingParams(max_tokens=9, ignore_eos=True)).metrics.drafted_tokens == 0
 
 
 def test_a_text_goes_on_after_a_guess_was_dropped():

@@ -50,19 +50,19 @@ def test_a_completion_taken_mid_reply_stays_as_it_was(llm):
     events = iter(reply)
     next(events)
     early = reply.completion
-    said = len(early.token_ids), early.tally.rounds, early.text, len(early.logprobs)
+    said = len(early.token_ids), early.metrics.rounds, early.text, len(early.logprobs)
     list(events)
-    assert (len(early.token_ids), early.tally.rounds, early.text, len(early.logprobs)) == said
+    assert (len(early.token_ids), early.metrics.rounds, early.text, len(early.logprobs)) == said
     assert len(reply.completion.token_ids) == 24 > said[0]
 
 
 @pytest.mark.parametrize("stop", ["d", "c d", "b"])
 def test_what_a_stop_cuts_off_was_not_accepted(llm, stop):
     reply = llm.generate("a b c d a b c d a b c d a b c", params(40, stop=(stop,)))
-    tally = reply.tally
-    assert tally.committed_tokens == len(reply.token_ids)
-    assert tally.accepted_tokens <= len(reply.token_ids)
-    assert sum(tally.accepted_per_position) == tally.accepted_tokens
+    metrics = reply.metrics
+    assert metrics.committed_tokens == len(reply.token_ids)
+    assert metrics.accepted_tokens <= len(reply.token_ids)
+    assert sum(metrics.accepted_per_position) == metrics.accepted_tokens
 
 
 def test_names_of_control_tokens_in_a_message_stay_text(llm):

@@ -4,7 +4,7 @@ import numpy as np
 
 from paceline.core.round import Round
 from paceline.core.tree import Draft, TokenTree, Verdict
-from paceline.engine.metrics import Tally, outcomes
+from paceline.engine.metrics import SpeculationMetrics, outcomes
 
 
 def told(parents, sources, nodes):
@@ -28,8 +28,8 @@ def test_in_a_tree_only_guesses_below_what_was_kept_count():
 
 
 def test_a_tally_keeps_the_time_of_forwards_of_one_row():
-    tally, none = Tally(), np.zeros(0, np.int32)
+    metrics, none = SpeculationMetrics(), np.zeros(0, np.int32)
     for rows, seconds in ((1, 0.25), (3, 0.5), (1, 0.125)):
-        tally.add_seconds(Round(none, none, {}, 1, False, rows, {}, 0.0, seconds, 0.0))
-    assert tally.single_seconds == [0.25, 0.125]
-    assert tally.verify_seconds == 0.875
+        metrics.add_seconds(Round(none, none, {}, 1, False, rows, {}, 0.0, seconds, 0.0))
+    assert metrics.single_seconds == [0.25, 0.125]
+    assert metrics.verify_seconds == 0.875

@@ -64,12 +64,12 @@ def test_it_drafts_alone_and_mixed_without_changing_tokens(talker, made, tempera
         reply = llm.generate(PROMPT, params)
         assert reply.token_ids == plain.token_ids
         assert reply.setup.drafters == sources
-        assert reply.tally.by_source["echo"]["drafted"] > 0
+        assert reply.metrics.by_source["echo"]["drafted"] > 0
     (setting, first), (_, second) = made
     assert (first.period, second.period) == (2, 3)
     assert setting.target is alone.target
     assert setting.config is alone.config
-    rounds = alone.generate(PROMPT, params).tally
+    rounds = alone.generate(PROMPT, params).metrics
     assert first.released == [0, 1]
     assert sum(kept for _, kept in first.observed) == 2 * rounds.accepted_tokens
 
@@ -79,8 +79,8 @@ def test_what_it_gets_right_is_kept_and_credited_to_it(talker, made):
     params = SamplingParams(max_tokens=40, ignore_eos=True, allowed_tokens=(40,))
     reply = LLM(talker, draft="echo", control="fixed", draft_tokens=4, context=256).generate([40], params)
     assert reply.token_ids == [40] * 40
-    assert reply.tally.rounds == 8
-    assert reply.tally.by_source == {"echo": {"drafted": 32, "accepted": 32}}
+    assert reply.metrics.rounds == 8
+    assert reply.metrics.by_source == {"echo": {"drafted": 32, "accepted": 32}}
 
 
 def guess_again(views, budgets):
@@ -128,10 +128,10 @@ def test_a_drafter_of_few_methods_drafts_under_its_name(talker, made, kind, name
     for _ in range(5):  # a machine that stalls may let `optimal` draft nothing in one reply
         reply = llm.generate([40], params)
         assert reply.token_ids == [40] * 40
-        if "mine" in reply.tally.by_source:
+        if "mine" in reply.metrics.by_source:
             break
     assert reply.setup.drafters == tuple(names.split(","))
-    assert reply.tally.by_source["mine"]["drafted"] > 0
+    assert reply.metrics.by_source["mine"]["drafted"] > 0
     assert llm.engine.parts.drafter.unread([]) == {}
     if kind is ThreeMethods:
         assert {*drafters[0].calls} == {"propose", "observe", "release"}

@@ -93,8 +93,8 @@ def test_a_registered_look_up_joins_a_model_where_distributions_count(talker, ow
     llm = LLM(talker, draft=f"again,{model}", verify="rejection", control="fixed", draft_tokens=4, context=256)
     reply = llm.generate(PROMPT, SamplingParams(0.8, max_tokens=40, ignore_eos=True))
     assert reply.setup.drafters == ("again", "copy")
-    assert reply.tally.by_source["again"]["drafted"] > 0
-    assert reply.tally.by_source["copy"]["accepted"] > 0
+    assert reply.metrics.by_source["again"]["drafted"] > 0
+    assert reply.metrics.by_source["copy"]["accepted"] > 0
 
 
 def test_only_one_drafter_draws_where_distributions_are_weighed(own_names):
@@ -128,7 +128,7 @@ def test_a_registered_verifier_and_controller_are_used_by_name(talker, own_names
     assert not reply.setup.lossless
     assert not reply.setup.reproducible
     assert reply.control_reason == "two a round"
-    rounds = reply.tally
+    rounds = reply.metrics
     assert 0 < rounds.drafted_tokens <= 2 * rounds.rounds
 
 

@@ -254,21 +254,21 @@ def test_truncated_anywhere_a_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files_never_crash_the_reader(tmp_path, seed):
-    raw, path, dice = sound_bytes(tmp_path), tmp_path / "fuzzed.gguf", random.Random(seed)
+    raw, path, rng = sound_bytes(tmp_path), tmp_path / "fuzzed.gguf", random.Random(seed)
     interesting = [0, 1, 0x7F, 0xFF, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
     for _ in range(500):
         damaged = bytearray(raw)
-        for _ in range(dice.randint(1, 4)):
-            at = dice.randrange(4, len(raw) - 8)
-            kind = dice.randrange(4)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(4, len(raw) - 8)
+            kind = rng.randrange(4)
             if kind == 0:
-                damaged[at] = dice.randrange(256)
+                damaged[at] = rng.randrange(256)
             elif kind == 1:
-                damaged[at : at + 8] = struct.pack("<Q", dice.choice(interesting))
+                damaged[at : at + 8] = struct.pack("<Q", rng.choice(interesting))
             elif kind == 2:
-                damaged[at : at + 8] = struct.pack("<Q", dice.getrandbits(64))
+                damaged[at : at + 8] = struct.pack("<Q", rng.getrandbits(64))
             else:
-                del damaged[at : at + dice.randint(1, 16)]
+                del damaged[at : at + rng.randint(1, 16)]
         parses_or_refuses(path, bytes(damaged))
 
 

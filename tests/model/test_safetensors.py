@@ -227,13 +227,13 @@ def test_a_byte_order_mark_is_no_part_of_a_configuration(tmp_path):
 
 
 def test_fuzzed_files_never_crash_the_reader(tmp_path):
-    folder, dice = write_folder(tmp_path / "m"), random.Random(0)
+    folder, rng = write_folder(tmp_path / "m"), random.Random(0)
     raw = (folder / "model.safetensors").read_bytes()
     for _ in range(150):
         damaged = bytearray(raw)
-        for _ in range(dice.randint(1, 5)):
-            at = dice.randrange(3000)
-            damaged[at : at + dice.randint(0, 3)] = bytes(dice.randrange(32, 127) for _ in range(dice.randint(0, 3)))
+        for _ in range(rng.randint(1, 5)):
+            at = rng.randrange(3000)
+            damaged[at : at + rng.randint(0, 3)] = bytes(rng.randrange(32, 127) for _ in range(rng.randint(0, 3)))
         rewrite(folder / "model.safetensors", damaged)
         with contextlib.suppress(PacelineError):
             open_model(folder).close()

@@ -8,7 +8,7 @@ from paceline.control.fixed import FixedController
 from paceline.core.request import SamplingParams
 from paceline.draft.base import NoDrafter
 from paceline.engine.engine import Engine
-from paceline.engine.metrics import Tally
+from paceline.engine.metrics import SpeculationMetrics
 from paceline.engine.sequence import Request
 from paceline.testing import ByteTokenizer
 from paceline.verify.coupled import CoupledVerifier
@@ -23,7 +23,7 @@ class Said:
     deltas: list = field(default_factory=list)
     finish_reason: str | None = None
     logprobs: list = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    metrics: SpeculationMetrics = field(default_factory=SpeculationMetrics)
 
     def key(self):
         return self.tokens, self.text, self.finish_reason
@@ -57,7 +57,7 @@ def run(model, prompts, params, drafter=None, *, check=True, predictions=None, *
             reply.deltas.append(event.text)
             reply.logprobs += event.logprobs
             reply.finish_reason = event.finish_reason
-            reply.tally.add(event.round)
+            reply.metrics.add(event.round)
         if check:
             engine.cache.check()
             for own in caches_of(drafter):

@@ -57,7 +57,7 @@ def test_a_draft_with_the_targets_context_reads_all_of_it(kind, length, prompt, 
     assert starts <= {0}
     assert not caplog.records, [record.getMessage() for record in caplog.records]
     if prompt < 61:
-        assert said.tally.drafted_tokens > 0
+        assert said.metrics.drafted_tokens > 0
 
 
 @pytest.mark.parametrize(("prompt", "count"), [(59, 4), (59, 60), (63, 60), (70, 4)])
@@ -71,7 +71,7 @@ def test_a_shorter_draft_fills_its_context_before_starting_over(prompt, count, c
         (said,) = run(target.model, [texts], params, drafter, context=256, length=8)
     assert said.key() == plain.key()
     assert len(caplog.records) == (prompt + count > 64)
-    assert said.tally.drafted_tokens > 0
+    assert said.metrics.drafted_tokens > 0
 
 
 def test_a_draft_gets_its_targets_context_where_it_can():

@@ -100,9 +100,9 @@ def test_a_batch_of_two_kinds_drafts_exactly_for_one(temperature, clock, monkeyp
     monkeypatch.setattr("parity_tools.FixedController", controller)
     together = run(model, prompts, params, Partial(oracle, answers), context=1024)
     assert [said.key() for said in together] == [said.key() for said in plain]
-    share = [said.tally.drafted_tokens / said.tally.rounds for said in together]
+    share = [said.metrics.drafted_tokens / said.metrics.rounds for said in together]
     assert min(share[::2]) > 3 * max(share[1::2]), (share, made[0].reason)
-    assert min(said.tally.acceptance_length for said in together[::2]) > 3
+    assert min(said.metrics.acceptance_length for said in together[::2]) > 3
 
 
 def test_an_unrelated_draft_model_is_left_out(clock, monkeypatch):
@@ -119,5 +119,5 @@ def test_an_unrelated_draft_model_is_left_out(clock, monkeypatch):
     drafter = ModelDrafter(draft, context=512, name="stranger")
     (said,) = run(target, [[1, 2, 3]], SamplingParams(max_tokens=300), drafter, check=False)
     assert 300 * 3e-3 * 1.05 / clock.now >= 0.95, (clock.now, made[0].reason)
-    assert said.tally.drafted_tokens <= 24, (said.tally, made[0].reason)
+    assert said.metrics.drafted_tokens <= 24, (said.metrics, made[0].reason)
     assert made[0].reason.startswith("drafting off: stranger is right "), made[0].reason

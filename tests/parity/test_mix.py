@@ -42,8 +42,8 @@ def test_a_mix_changes_nothing(params, length):
     ):
         (said,) = run(model, [prompt], params, MixDrafter(members), length=length)
         assert said.key() == plain.key(), [member.sources for member in members]
-        drafted = sum(counts["drafted"] for counts in said.tally.by_source.values())
-        assert drafted == said.tally.drafted_tokens
+        drafted = sum(counts["drafted"] for counts in said.metrics.by_source.values())
+        assert drafted == said.metrics.drafted_tokens
 
 
 def test_a_batch_is_as_good_as_each_alone():

@@ -87,7 +87,7 @@ def test_c05_a_vocabulary_in_another_order_is_translated_exactly(params):
     (plain,) = run(target.model, [[1, 2, 3]], params)
     (said,) = run(target.model, [[1, 2, 3]], params, drafter, length=4)
     assert said.key() == plain.key()
-    assert said.tally.acceptance_rate == 1
+    assert said.metrics.acceptance_rate == 1
 
 
 def test_c05_a_thousand_swapped_ids_are_translated_exactly():
@@ -106,7 +106,7 @@ def test_c05_a_thousand_swapped_ids_are_translated_exactly():
         "small", TinyModel(3000, reach=2, distribution=lambda seen: model.logits_after(back[seen])[back]), swapped
     )
     (said,) = run(model, [[5, 6]], SAMPLED, drafter_for(setting_of(target), draft), tokenizer=target.tokenizer)
-    assert said.tally.acceptance_rate == 1
+    assert said.metrics.acceptance_rate == 1
 
 
 @pytest.mark.parametrize("bug", ["guesses off by one id", "context off by one id"])
@@ -120,7 +120,7 @@ def test_a_map_that_is_off_by_one_shows(bug):
     }[bug]
     drafter.voices[0].words = dataclasses.replace(words, **wrong)
     (said,) = run(target.model, [[1, 2, 3]], GREEDY, drafter, length=4)
-    assert said.tally.acceptance_rate < 0.7
+    assert said.metrics.acceptance_rate < 0.7
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 8])
@@ -135,8 +135,8 @@ def test_by_way_of_text_two_tokenizers_sing_one_verse(length):
     (said,) = run(target.model, [prompt], params, drafter, length=length, **settings)
     assert said.key() == plain.key()
     assert "amet consectetur lorem" in said.text
-    assert said.tally.acceptance_rate > 0.6, "a guess may end inside a syllable, no more"
-    assert said.tally.rounds < 90 / (0.6 * length + 1)
+    assert said.metrics.acceptance_rate > 0.6, "a guess may end inside a syllable, no more"
+    assert said.metrics.rounds < 90 / (0.6 * length + 1)
     assert drafter.reader.cache.held() == 0
 
 
@@ -175,7 +175,7 @@ def test_padded_vocabularies_draft_as_they_are(ours, theirs, params):
     engine_tokenizer = loaded("", model, [*LETTERS, b"?", b"!", b"+", b"-"]).tokenizer
     (said,) = run(model, [prompt], params, drafter, tokenizer=engine_tokenizer)
     assert said.key() == plain.key()
-    assert said.tally.acceptance_rate > (0.05 if ours > 16 else 0.95)
+    assert said.metrics.acceptance_rate > (0.05 if ours > 16 else 0.95)
 
 
 def test_models_without_a_common_text_are_refused_by_name():
@@ -197,7 +197,7 @@ def test_a_mixture_learns_which_member_is_right():
     assert isinstance(drafter, MixtureDrafter)
     (said,) = run(target.model, [[1, 2, 3]], SamplingParams(0.8, seed=1, max_tokens=100), drafter, length=4)
     assert drafter.weights.current()[1] > 0.9
-    assert said.tally.acceptance_rate > 0.8
+    assert said.metrics.acceptance_rate > 0.8
 
 
 @BOTH
@@ -206,8 +206,8 @@ def test_branches_are_right_where_any_of_them_is(params):
     drafter = drafter_of("branches:blunt+twin", target)
     assert drafter.sources == ("blunt", "twin (tli)")
     (said,) = run(target.model, [[1, 2, 3]], params, drafter, length=8)
-    assert said.tally.rounds < 25
-    assert said.tally.by_source["twin (tli)"]["accepted"] > 10
+    assert said.metrics.rounds < 25
+    assert said.metrics.by_source["twin (tli)"]["accepted"] > 10
 
 
 # ---- what the readers share
@@ -226,7 +226,9 @@ def test_a_text_outgrowing_the_draft_is_drafted_from_its_end(name, params):
     (plain,) = run(target.model, [[1, 2, 3]], params)
     (said,) = run(target.model, [[1, 2, 3]], params, make_drafter(name, setting_of(target, drafts)), length=4)
     assert said.key() == plain.key()
-    assert said.tally.drafted_tokens > 3 * said.tally.rounds, "the drafts read half of its reply, and draft all of it"
+    assert said.metrics.drafted_tokens > 3 * said.metrics.rounds, (
+        "the drafts read half of its reply, and draft all of it"
+    )
 
 
 @pytest.mark.parametrize("name", ["small", "staged:small", "ensemble:small+other", "branches:small+other", "self:1"])

@@ -44,7 +44,7 @@ def test_layers_and_stages_of_the_target_itself_change_nothing(target):
     plain = [said.key() for said in replies(target, None)]
     staged = replies(target, StagedDrafter(model, context=512))
     assert [said.key() for said in staged] == plain
-    assert all(said.tally.acceptance_rate == 1 for said in staged)
+    assert all(said.metrics.acceptance_rate == 1 for said in staged)
     shallow = replies(target, ModelDrafter(model.first_layers(28), context=512))
     assert [said.key() for said in shallow] == plain
 
@@ -68,5 +68,5 @@ def test_a_draft_of_another_vocabulary_changes_nothing(target, name, enough, mon
     prompts = [*PROMPTS, "Q: What is 2 + 2?\nA:"]
     plain, said = (replies(target, one, prompts, each) for one in (None, drafter))
     assert [one.key() for one in said] == [one.key() for one in plain]
-    print(drafter.sources, [round(one.tally.acceptance_rate, 2) for one in said])
-    assert sum(one.tally.accepted_tokens for one in said) > 5
+    print(drafter.sources, [round(one.metrics.acceptance_rate, 2) for one in said])
+    assert sum(one.metrics.accepted_tokens for one in said) > 5

@@ -51,14 +51,14 @@ def test_scripted_drafters_change_nothing(name, length, params):
     (said,) = run(model, [prompt], params, drafter, length=length)
     assert said.key() == plain.key()
     assert drafter.released == [0]
-    assert said.tally.rounds <= len(plain.tokens)
+    assert said.metrics.rounds <= len(plain.tokens)
     if name == "oracle":
-        assert said.tally.rounds == 1 + -(-39 // (length + 1)), "after the prompt's, rounds commit all and the bonus"
+        assert said.metrics.rounds == 1 + -(-39 // (length + 1)), "after the prompt's, rounds commit all and the bonus"
     if name in ("liar", "bush without"):
-        assert said.tally.accepted_tokens == 0
-        assert said.tally.rounds == 40
+        assert said.metrics.accepted_tokens == 0
+        assert said.metrics.rounds == 40
     if name == "bush with the right path":
-        assert said.tally.acceptance_rate > 0.5
+        assert said.metrics.acceptance_rate > 0.5
 
 
 @BOTH
@@ -72,7 +72,7 @@ def test_ngram_drafts_change_nothing(seed, length, reach, params):
     (said,) = run(model, [prompt], params, NgramDrafter(), length=length)
     assert said.key() == plain.key()
     if reach == 1 and params is GREEDY and length >= 4:
-        assert said.tally.acceptance_length > 2, "greedy over pairs soon repeats itself"
+        assert said.metrics.acceptance_length > 2, "greedy over pairs soon repeats itself"
 
 
 @BOTH
@@ -90,8 +90,8 @@ def test_model_drafts_change_nothing(draft, length, params):
     (said,) = run(model, [prompt], params, ModelDrafter(others[draft], context=512), length=length)
     assert said.key() == plain.key()
     if draft == "itself":
-        assert said.tally.acceptance_rate == 1
-        assert said.tally.rounds == 1 + -(-39 // (length + 1))
+        assert said.metrics.acceptance_rate == 1
+        assert said.metrics.rounds == 1 + -(-39 // (length + 1))
 
 
 # ---- batches
@@ -213,7 +213,7 @@ def test_text_that_outgrows_the_draft_is_drafted_from_its_end(params, caplog):
         (said,) = run(model, [prompt], long, drafter, context=1024)
     assert said.key() == plain.key()
     assert len(caplog.records) == 1, [record.getMessage() for record in caplog.records]
-    assert said.tally.acceptance_length > 4, "its last four tokens tell this model everything"
+    assert said.metrics.acceptance_length > 4, "its last four tokens tell this model everything"
 
 
 def test_a_prompt_longer_than_the_draft_reads_is_answered(caplog):

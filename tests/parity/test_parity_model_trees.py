@@ -50,7 +50,7 @@ def test_prices_trees_and_cut_heads_change_no_token(params, outputs, monkeypatch
     drafter = ModelDrafter(tiny("llama", quant="q4"), context=512, outputs=ids)
     said = run(target, PROMPTS, params, drafter)
     assert [one.key() for one in said] == [one.key() for one in plain]
-    assert sum(one.tally.accepted_tokens for one in said) > 0
+    assert sum(one.metrics.accepted_tokens for one in said) > 0
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["greedy", "seeded"])
@@ -61,7 +61,7 @@ def test_a_draft_of_broken_numbers_guesses_nothing(params):
     plain = run(target, prompts, params)
     said = run(target, prompts, params, ModelDrafter(broken, context=512))
     assert [one.key() for one in said] == [one.key() for one in plain]
-    assert sum(one.tally.drafted_tokens for one in said) == 0
+    assert sum(one.metrics.drafted_tokens for one in said) == 0
 
 
 def drafts_of(draws, seeds, budget, length=3):

@@ -116,7 +116,7 @@ def test_drafts_change_no_token_and_no_log_probability(setting, base, length):
         assert said.key() == plain.key(), name
         assert said.logprobs == plain.logprobs, name
         if name in ("oracle", "itself"):
-            assert said.tally.rounds == 1 + -(-(len(plain.tokens) - 1) // (length + 1)), name
+            assert said.metrics.rounds == 1 + -(-(len(plain.tokens) - 1) // (length + 1)), name
 
 
 EVERY_DRAFTER = [

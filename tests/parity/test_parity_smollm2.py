@@ -105,7 +105,7 @@ def compare(target, requantised, name, temperature, lengths, prompts, count):
         for i, (one, other) in enumerate(zip(said, plain, strict=True)):
             assert one.key() == other.key(), (name, temperature, length, i)
             assert "\ufffd" not in "".join(one.deltas[:-1])
-        accepted += sum(one.tally.accepted_tokens for one in said)
+        accepted += sum(one.metrics.accepted_tokens for one in said)
     return accepted
 
 
@@ -166,7 +166,7 @@ def test_penalties_hold_with_every_drafter(target, requantised, penalised, name)
         assert one.key() == other.key()
         assert one.logprobs == other.logprobs
         if name == "oracle":
-            assert one.tally.rounds <= 3
+            assert one.metrics.rounds <= 3
 
 
 def test_bad_words_are_not_written(target):

@@ -48,5 +48,5 @@ def test_no_memory_changes_a_token(temperature, monkeypatch):
         monkeypatch.setattr("parity_tools.FixedController", lambda length, c=controller: c)
         together = run(model, prompts, params, drafter, context=1024)
         assert [said.key() for said in together] == [said.key() for said in plain], name
-        drafted[name] = max(len(said.tally.accepted_per_position) for said in together)
+        drafted[name] = max(len(said.metrics.accepted_per_position) for said in together)
     assert drafted["always right"] > drafted["never right"], "it does change how deep drafts go"

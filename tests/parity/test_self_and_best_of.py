@@ -64,7 +64,7 @@ def test_self_drafts_change_nothing(argument, params):
     assert asked == {"self": ["q4"], "self:q8": ["q8"]}.get(argument, [])
     if asked:
         assert drafter.sources == (f"self:{asked[0]}",)
-        assert sum(one.tally.accepted_tokens for one in said) > 4
+        assert sum(one.metrics.accepted_tokens for one in said) > 4
 
 
 def test_a_copy_no_smaller_than_the_target_is_refused():
@@ -152,7 +152,7 @@ def test_candidates_are_drawn_apart_and_one_is_emitted_whole(params):
     assert [drafter.propose([view], [Budget(n, 3)])[0].drafted <= n for n in (0, 1, 2)] == [True] * 3
     drafter.release(1)
     (said,) = run(target.model, [[1, 2, 3]], params, drafter, verifier=BestOfVerifier(), length=6)
-    assert said.tally.accepted_per_position[0] == said.tally.rounds - 1, "some branch always wins"
+    assert said.metrics.accepted_per_position[0] == said.metrics.rounds - 1, "some branch always wins"
     (plain,) = run(target.model, [[1, 2, 3]], params)
     assert said.tokens != plain.tokens, "the draft's distribution shows: that is why it is called lossy"
 

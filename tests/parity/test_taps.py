@@ -131,7 +131,7 @@ def test_a_model_of_chains_gets_one_path_per_tree(temperature):
     answers = {i: plain_tokens(model, prompt, params) for i, prompt in enumerate(prompts)}
     said = run(model, prompts, params, ScriptedDrafter(bush(16, right_for=2), answers), length=8)
     assert [[*prompt, *one.tokens] for prompt, one in zip(prompts, said, strict=True)] == list(answers.values())
-    assert sum(one.tally.drafted_tokens for one in said) > 20
+    assert sum(one.metrics.drafted_tokens for one in said) > 20
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,10 @@ def test_a_template_cannot_complete_a_name_that_a_message_began(tokenizer, name)
 
 
 def test_every_name_in_a_text_is_broken_even_overlapping_ones():
-    dice = random.Random(0)
+    rng = random.Random(0)
     for _ in range(300):
-        names = ["".join(dice.choices("<|a>", k=dice.randint(2, 4))) for _ in range(4)]
-        text = "".join(dice.choices("<|a>", k=dice.randint(0, 12)))
+        names = ["".join(rng.choices("<|a>", k=rng.randint(2, 4))) for _ in range(4)]
+        text = "".join(rng.choices("<|a>", k=rng.randint(0, 12)))
         (mark,) = free_marks(1, [text])
         broken = Names(names).broken(text, mark)
         assert broken.replace(mark, "") == text

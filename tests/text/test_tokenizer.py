@@ -221,14 +221,14 @@ JUNK = [None, -1, 0, 1, 2, 7, 1.5, float("nan"), "", "x", b"a", [], [1], ["a"], 
 
 @pytest.mark.parametrize("base", [byte_level, sentence_piece])
 def test_damaged_metadata_is_refused_or_reads_any_text(base):
-    dice = random.Random(0)
+    rng = random.Random(0)
     for _ in range(250):
         metadata = base()
-        for key in dice.sample([*metadata, "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token"], 2):
-            value, whole = dice.choice(JUNK), metadata.get(key)
-            if isinstance(whole, list) and dice.random() < 0.7:
-                at = dice.randrange(len(whole))
-                value = dice.choice([[*whole[:at], value, *whole[at + 1 :]], [*whole, value], whole[:at]])
+        for key in rng.sample([*metadata, "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token"], 2):
+            value, whole = rng.choice(JUNK), metadata.get(key)
+            if isinstance(whole, list) and rng.random() < 0.7:
+                at = rng.randrange(len(whole))
+                value = rng.choice([[*whole[:at], value, *whole[at + 1 :]], [*whole, value], whole[:at]])
             metadata[key] = value
         try:
             tokenizer = Tokenizer.from_gguf(metadata)
