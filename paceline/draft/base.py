@@ -57,6 +57,9 @@ class Drafter(ABC):
     def release(self, sequence_id: int) -> None:  # noqa: B027  (a default)
         """Forget a sequence that ended; by default nothing is held."""
 
+    def check(self) -> None:  # noqa: B027  (a default)
+        """Recount what is held of texts; raise `AssertionError` with what disagrees. By default nothing is."""
+
     def unread(self, views: Sequence[View]) -> Mapping[str, Sequence[int]]:
         """Return how many tokens of each text a source must read with a model before it guesses, by source."""
         return {}

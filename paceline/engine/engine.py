@@ -71,8 +71,13 @@ class Engine:
         self.parts.scheduler.add(Sequence(request, self.tokenizer, self.context))
 
     def check(self) -> None:
-        """Recount pages, references and the lines of requests; raise `AssertionError` with what disagrees."""
+        """Recount pages, references and the lines of requests, those of drafters too.
+
+        Raises:
+            AssertionError: with what disagrees.
+        """
         self.parts.scheduler.check()
+        self.parts.drafter.check()
         if self.is_idle:
             assert self.cache.free_pages == self.cache.store.pages, (self.cache.free_pages, self.cache.store.pages)
 

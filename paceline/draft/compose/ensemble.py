@@ -50,6 +50,11 @@ class BranchesDrafter(Drafter):
             drafts.append(prune(union, budget))
         return drafts
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        for member in self.members:
+            member.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         return unread_by(views, *self.members)

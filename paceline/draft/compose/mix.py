@@ -74,6 +74,11 @@ class MixDrafter(Drafter):
             self._ask(m, views, budgets, asked)
         return [self._union(view, budget) for view, budget in zip(views, budgets, strict=True)]
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        for member in self.members:
+            member.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         return unread_by(views, *self.members)

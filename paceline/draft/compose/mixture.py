@@ -84,6 +84,11 @@ class MixtureDrafter(Drafter):
         self.spent = spent_on(self.name, steps, perf_counter() - started, self._tokens_read() - before)
         return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        for voice in self.voices:
+            voice.reader.cache.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         return {self.name: [sum(voice.unread(view) for voice in self.voices) for view in views]}

@@ -102,6 +102,10 @@ class StagedDrafter(Drafter):
         self.spent = spent_on(self.name, steps, perf_counter() - started, self.reader.tokens_read - before)
         return self._record.drafts(views, guesses, None if self._draws == "shared" else distributions)
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        self.reader.cache.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens, view.cache_salt) for view in views]}

@@ -98,6 +98,10 @@ class ModelDrafter(Drafter):
         self.spent = spent_on(self.name, steps, self._clock() - started, read)
         return [drafts.get(i) or empty_draft(view) for i, view in enumerate(views)]
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        self.reader.cache.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         return {self.name: [self.reader.lag(view.id, view.tokens, view.cache_salt) for view in views]}

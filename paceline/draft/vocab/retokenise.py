@@ -148,6 +148,10 @@ class RetokenisingDrafter(Drafter):
         self.spent = spent_on(self.name, steps, perf_counter() - started, self.reader.tokens_read - before)
         return self._record.drafts(views, {i: found[: lengths[i]] for i, found in guesses.items()})
 
+    def check(self) -> None:
+        """See `Drafter.check`."""
+        self.reader.cache.check()
+
     def unread(self, views: Seq[View]) -> dict[str, Seq[int]]:
         """See `Drafter.unread`."""
         texts = [(view, self._ids(view)) for view in views]
