@@ -13,40 +13,27 @@ if TYPE_CHECKING:
     from paceline.choices import register_controller as register_controller
     from paceline.choices import register_drafter as register_drafter
     from paceline.choices import register_verifier as register_verifier
+    from paceline.core.request import Event as Event
     from paceline.core.request import Grammar as Grammar
     from paceline.core.request import SamplingParams as SamplingParams
     from paceline.doctor.run import run_doctor as run_doctor
     from paceline.draft.base import Drafter as Drafter
     from paceline.engine.completion import Completion as Completion
-    from paceline.errors import (
-        ContextOverflow as ContextOverflow,
-    )
-    from paceline.errors import (
-        DownloadError as DownloadError,
-    )
-    from paceline.errors import (
-        ModelFileError as ModelFileError,
-    )
-    from paceline.errors import (
-        ModelNotFound as ModelNotFound,
-    )
-    from paceline.errors import (
-        NativeUnavailable as NativeUnavailable,
-    )
-    from paceline.errors import (
-        PacelineError as PacelineError,
-    )
-    from paceline.errors import (
-        UnsupportedModel as UnsupportedModel,
-    )
-    from paceline.errors import (
-        UsageError as UsageError,
-    )
-    from paceline.errors import (
-        VocabMismatch as VocabMismatch,
-    )
+    from paceline.errors import ContextOverflow as ContextOverflow
+    from paceline.errors import DownloadError as DownloadError
+    from paceline.errors import ModelFileError as ModelFileError
+    from paceline.errors import ModelNotFound as ModelNotFound
+    from paceline.errors import NativeUnavailable as NativeUnavailable
+    from paceline.errors import NumericalError as NumericalError
+    from paceline.errors import PacelineError as PacelineError
+    from paceline.errors import ProcessorError as ProcessorError
+    from paceline.errors import ReplyError as ReplyError
+    from paceline.errors import UnsupportedModel as UnsupportedModel
+    from paceline.errors import UsageError as UsageError
+    from paceline.errors import VocabMismatch as VocabMismatch
     from paceline.plan.run import run_plan as run_plan
     from paceline.service.llm import LLM as LLM
+    from paceline.service.reply import Reply as Reply
 
 __version__ = "0.1.0"
 
@@ -56,6 +43,8 @@ _HOMES = {
     "Drafter": "paceline.draft.base",
     "SamplingParams": "paceline.core.request",
     "Grammar": "paceline.core.request",
+    "Event": "paceline.core.request",
+    "Reply": "paceline.service.reply",
     "run_audit": "paceline.audit.run",
     "run_doctor": "paceline.doctor.run",
     "run_plan": "paceline.plan.run",
@@ -71,6 +60,9 @@ _HOMES = {
             "ContextOverflow",
             "DownloadError",
             "NativeUnavailable",
+            "ReplyError",
+            "NumericalError",
+            "ProcessorError",
         ),
         "paceline.errors",
     ),

@@ -27,6 +27,8 @@ class PacelineError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # for tracebacks
 
 
 class UsageError(PacelineError):

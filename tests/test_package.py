@@ -51,7 +51,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_the_error_classes_form_one_tree():
     errors = [getattr(paceline, name) for name in paceline.__all__ if isinstance(getattr(paceline, name), type)]
     errors = [kind for kind in errors if issubclass(kind, Exception)]
-    assert len(errors) == 9
+    assert len(errors) == 12
     assert all(issubclass(kind, paceline.PacelineError) for kind in errors)
 
 

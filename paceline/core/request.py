@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +109,14 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        """Keep what was given as tuples, so that it cannot change afterwards, and numpy's numbers as Python's."""
+        """Keep what was given as tuples, so that it cannot change afterwards, and numpy's numbers as Python's.
+
+        One stop string may come by itself. A seed of `None` is drawn here, and kept.
+        """
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if self.seed is None:
+            object.__setattr__(self, "seed", secrets.randbits(32))
         if isinstance(self.logit_bias, Mapping):
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name in ("stop", "logit_bias", "bad_words", "allowed_tokens", "logits_processors"):
@@ -125,6 +133,31 @@ class SamplingParams:
     @property
     def is_penalised(self) -> bool:
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The settings of `SamplingParams` as keywords of a call, for editors and type checkers."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+    max_tokens: int
+    stop: str | Sequence[str]
+    ignore_eos: bool
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...]
+    bad_words: Sequence[str]
+    allowed_tokens: Sequence[int] | None
+    min_tokens: int
+    typical_p: float
+    logprobs: int | None
+    logits_processors: Sequence[Processor]
+    grammar: Grammar | None
+    skip_special_tokens: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Self, Unpack
 
 import numpy as np
 
 from paceline.config import LLMConfig, drafters_of, make_verifier, verify_name
-from paceline.core.request import SamplingParams
+from paceline.core.request import SamplingOptions, SamplingParams
 from paceline.core.tree import TokenTree
 from paceline.draft.base import Loaded
 from paceline.engine.calibrate import Instruments
@@ -123,6 +126,7 @@ class LLM:
         chat: bool = False,
         special: bool = False,
         prediction: str | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Completion | list[Completion]:
         """Reply to one prompt (text or token ids), or to several texts side by side.
 
@@ -135,10 +139,12 @@ class LLM:
                 Without it they are plain text.
             prediction: what the reply is expected to be, for example a text before an edit. It makes the reply faster
                 where it is right and never changes it.
+            options: settings of `SamplingParams` by name, as `max_tokens=5`; they come on top of `params`.
 
         Raises:
             PacelineError: a request cannot run, or the one reply cannot go on.
         """
+        params = _checked(params, options)
         if isinstance(prompt, str) or not isinstance(prompt, Seq) or not prompt or not isinstance(prompt[0], str):
             (one,) = self._finish_all([self.encode(prompt, chat=chat, special=special)], params, prediction)  # type: ignore[arg-type]
             if one.error is not None:
@@ -166,6 +172,7 @@ class LLM:
         chat: bool = False,
         special: bool = False,
         prediction: str | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Reply:
         """Reply to one prompt, event by event. It starts with the first event asked for; closing it early cancels it.
 
@@ -173,7 +180,7 @@ class LLM:
         while its events wait to be read.
         """
         ids = self.encode(prompt, chat=chat, special=special)
-        request = Request(next(self._ids), ids, _checked(params), self.predicted(prediction))
+        request = Request(next(self._ids), ids, _checked(params, options), self.predicted(prediction))
         self.engine.check_request(request)
         record = RequestOutput(request)
 
@@ -189,7 +196,8 @@ class LLM:
         *,
         prediction: str | None = None,
         tools: Seq[Mapping[str, Any]] = (),
-        options: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Reply:
         """Reply to a conversation. Earlier turns are reused from the cache.
 
@@ -198,9 +206,26 @@ class LLM:
         Args:
             prediction: see `generate`.
             tools: functions that the model may call, in OpenAI's shape; calls stay in the reply's text as written.
-            options: what else the chat template reads, such as `enable_thinking`.
+            chat_template_kwargs: what else the chat template reads, such as `enable_thinking`.
+            options: see `generate`.
         """
-        return self.stream(self.encode_chat(messages, tools=tools, options=options), params, prediction=prediction)
+        ids = self.encode_chat(messages, tools=tools, options=chat_template_kwargs)
+        return self.stream(ids, params, prediction=prediction, **options)
+
+    async def generate_async(
+        self, prompt: str | Seq[int] | Seq[str], params: SamplingParams | None = None, **settings: Any
+    ) -> Completion | list[Completion]:
+        """Reply as `generate` does, while other tasks go on. Of streamed replies `async for` gives the events."""
+        return await asyncio.to_thread(self.generate, prompt, params, **settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LLM({self.config.model!r}, draft={self.config.draft!r}, context={self.context})"
 
     def close(self) -> None:
         """Cancel open replies, save what was learnt and end the thread that generates; later requests are refused.
@@ -229,6 +254,10 @@ class LLM:
         if chat:
             return self.encode_chat([{"role": "user", "content": prompt}])
         return self.tokenizer.encode(prompt, parse_special=special)
+
+    def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
+        """Return the text of token ids; bytes that form no character become U+FFFD."""
+        return self.tokenizer.decode(tokens, skip_special)
 
     def encode_chat(
         self,
@@ -344,9 +373,18 @@ class LLM:
         return record.completion(self.setup, self.load_seconds, self.engine.parts.controller.reason)
 
 
-def _checked(params: SamplingParams | None) -> SamplingParams:
+def _checked(params: Any, options: Mapping[str, Any] | None = None) -> Any:
+    """Return the settings of one reply, or of several where `params` is a list, with `options` on top."""
+    if isinstance(params, (list, tuple)):
+        return [_checked(one, options) for one in params]
     if params is not None and not isinstance(params, SamplingParams):
         raise UsageError(
             f"params must be a SamplingParams, got `{params!r:.80}`", hint="paceline.SamplingParams(seed=1)"
         )
-    return params or SamplingParams()
+    known = SamplingOptions.__annotations__
+    if wrong := next((name for name in options or () if name not in known), None):
+        near = difflib.get_close_matches(wrong, known, 1)
+        raise UsageError(
+            f"unknown setting `{wrong}`", hint=f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}"
+        )
+    return replace(params or SamplingParams(), **(options or {}))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from paceline.core.request import Event
 from paceline.engine.completion import Completion
@@ -84,6 +85,20 @@ class Reply:
 
     def __iter__(self) -> Iterator[Event]:
         return self.events
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Yield the events while other tasks go on; left early, the reply is cancelled."""
+        try:
+            while (event := await asyncio.to_thread(next, self.events, None)) is not None:
+                yield event
+        finally:
+            self.close()
+
+    def read(self) -> Completion:
+        """Read the reply to its end and return it."""
+        for _ in self:
+            pass
+        return self.completion
 
     def close(self) -> None:
         """Cancel the reply unless it has ended; `completion` stays."""

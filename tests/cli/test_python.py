@@ -1,11 +1,18 @@
 """A wrong call from Python is answered in the words of the command line: what was wanted, what was got."""
 
+import asyncio
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import paceline
+from paceline import errors
 from paceline.config import LLMConfig
-from paceline.core.request import SamplingParams
+from paceline.core.request import SamplingOptions, SamplingParams
 from paceline.errors import UsageError
 
 
@@ -173,3 +180,66 @@ def test_a_prediction_makes_fewer_rounds_of_the_same_reply(talker, llm):
     ):
         assert said.token_ids == plain.token_ids
         assert said.metrics.rounds < plain.metrics.rounds / 2
+
+
+def test_a_file_of_a_user_is_typed_and_runs(talker):
+    file = Path(__file__).with_name("user_file.py")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+    done = subprocess.run([sys.executable, str(file), str(talker)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("LLM(")
+    assert lines[1].startswith("5 ")
+    assert lines[1].endswith("True")
+    assert len(lines[3]) == 2
+    first, second = lines[4].split()
+    assert first == second
+    assert lines[5].startswith("UsageError max_tokens must be")
+
+
+def test_every_setting_is_a_keyword_too():
+    assert set(SamplingOptions.__annotations__) == {field.name for field in fields(SamplingParams)}
+
+
+def test_settings_as_keywords_come_on_top(llm):
+    params = SamplingParams(max_tokens=9)
+    assert len(llm.generate("abc", params, max_tokens=3, ignore_eos=True).token_ids) == 3
+    assert params.max_tokens == 9
+    replies = llm.generate(["a", "b"], [params, params], max_tokens=2, ignore_eos=True)
+    assert [len(reply.token_ids) for reply in replies] == [2, 2]
+    with pytest.raises(UsageError, match="unknown setting `max_token`") as caught:
+        llm.generate("abc", max_token=3)
+    assert caught.value.hint == "did you mean `max_tokens`?"
+    assert caught.value.__notes__ == ["hint: did you mean `max_tokens`?"]
+
+
+def test_a_seed_of_none_is_drawn_and_kept():
+    assert SamplingParams(seed=None).seed != SamplingParams(seed=None).seed
+
+
+def test_every_error_is_public():
+    kinds = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert kinds <= set(paceline.__all__)
+
+
+def test_a_model_ends_with_its_with(talker):
+    with paceline.load(talker, draft="off", context=128) as llm:
+        assert llm.generate("abc", max_tokens=2).text
+    with pytest.raises(UsageError, match="was closed"):
+        llm.generate("abc", max_tokens=2)
+
+
+def test_a_reply_that_is_left_early_by_a_task_is_cancelled(llm):
+    async def leave():
+        async for event in llm.stream("abc", max_tokens=100, ignore_eos=True):
+            if event.tokens:
+                break
+        return await llm.generate_async("abc", max_tokens=2)
+
+    assert asyncio.run(leave()).text
