@@ -141,7 +141,7 @@ def test_what_is_no_doctors_file_is_refused(text, tmp_path):
 def test_bytes_that_are_no_text_are_no_doctors_file(tmp_path):
     file = tmp_path / "doctor.json"
     file.write_bytes(b"\xff\xfe\0")
-    with pytest.raises(UsageError, match=r"must be a doctor's JSON; it is no JSON$"):
+    with pytest.raises(UsageError, match=r"must be a doctor's JSON; it is no JSON(\n|$)"):
         read_doctor(file)
 
 
