@@ -5,7 +5,8 @@ from the purse, seconds saved are put back, and a small share of all time is put
 is drafted. Predictions do not enter, so the purse bounds the cost of a wrong table.
 
 Not charged: a draft model's reading of a text, which `draft_prefill` weighs by predictions, and losses of one round
-beyond `DISTURBED` or `STEEP`, which count as a stall. Later rounds may lose what earlier ones put in.
+beyond `DISTURBED` or `STEEP`, which count as a stall. A round that also reads a prompt is charged what the table says
+of its guesses. Later rounds may lose what earlier ones put in.
 
 The seconds of a plain round are a recent measurement on this machine: plain rounds are played in between where there
 are none, and before the purse counts as empty.
@@ -129,6 +130,18 @@ class Guard:
         if plain:
             lost = min(seconds / plain, DISTURBED)
             self._settled, self.purse = self._settled - lost, self.purse - lost
+
+    def add_beside(self, sequences: int, rounds: float, seconds: float) -> None:
+        """Add the guesses of a round that also read a prompt, so that its real seconds do not tell what they took.
+
+        Args:
+            rounds: plain rounds that they stand for beyond the one that was played.
+            seconds: what their rows and steps took, as predicted.
+        """
+        plain = self.plain_seconds(sequences)
+        if plain:
+            change = max(rounds - seconds / plain, -DISTURBED)
+            self._settled, self.purse = self._filled(self._settled, change), self._filled(self.purse, change)
 
     def _settle(self) -> None:
         """Settle the rounds since the last reference, by the mean of that reference and the current one."""

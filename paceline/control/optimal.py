@@ -293,9 +293,15 @@ class OptimalController:
             source.silent += bool(step.asked.get(name)) and not _only_read(round.spent.get(name))
             if name in round.spent:
                 self._prefill.took(name, round.spent[name], source.step_seconds)
-        if not step.is_sound or not step.tokens or round.rows != step.sequences + step.drafted:  # or a prompt was read
+        if not step.is_sound or not step.tokens:
             return
         drafting, verifying, other = step.seconds
+        if round.rows != step.sequences + step.drafted:  # a prompt was read as well
+            if step.drafted:
+                rows = self.cost.at(round.rows) - self.cost.at(round.rows - step.drafted)
+                steps = 0.0 if any(spent.read for spent in round.spent.values()) else drafting
+                self.guard.add_beside(step.sequences, step.tokens / step.writing - 1, rows + steps)
+            return
         is_plain = not (step.is_open or step.drafted or round.spent)
         if is_plain:
             self._overhead.append(drafting + other)

@@ -20,6 +20,7 @@ class Pending:
     drafted: int = 0
     tokens: int = 0
     seen: int = 0
+    writing: int = 0  # sequences that gained tokens; the others only read
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # drafting, verifying, other
 
     def add(self, sequence: int, round: Round) -> None:
@@ -28,6 +29,7 @@ class Pending:
         self.drafted += sum(round.drafted)
         self.tokens += round.committed
         self.seen += 1
+        self.writing += round.committed > 0
         for i, seconds in enumerate((round.draft_seconds, round.verify_seconds, round.other_seconds)):
             self.seconds[i] += seconds
 

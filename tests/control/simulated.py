@@ -51,6 +51,7 @@ class Simulated:
     v: Callable[[int], float]
     noise: float = 0.0
     hiccups: float = 0.0
+    beside: int = 0  # rows of prompts that each round reads as well
     hidden: float = 0.0  # seconds of a drafting round that no part reports, as a share of a plain token
     seed: int = 0
     tokens: int = 0
@@ -74,7 +75,7 @@ class Simulated:
             unread = {s.name: [s.unread(view) for view in views] for s in self.sources if s.reading}
             budgets = controller.budgets(views, Load(sequences, 0, unread))
             drafts = [self.draft(budget, view.id) for budget, view in zip(budgets, views, strict=True)]
-            rows = sum(1 + count for count, _ in drafts)
+            rows = sum(1 + count for count, _ in drafts) + self.beside
             steps = {
                 s.name: max(n for _, n in [(0, 0), *[(c, d.get(s.name, 0)) for c, d in drafts]]) for s in self.sources
             }
@@ -90,7 +91,7 @@ class Simulated:
             drafting = sum(one.seconds for one in spent.values())
             verifying = self.time(self.v(rows))
             other = 0.01 * PLAIN
-            self.seconds += drafting + verifying + other + self.hidden * PLAIN * (rows > sequences)
+            self.seconds += drafting + verifying + other + self.hidden * PLAIN * (rows > sequences + self.beside)
             self.rounds += 1
             for i, (count, by_source) in enumerate(drafts):
                 kept, by_depth = self.verify(count, by_source, views[i].id)
@@ -104,7 +105,7 @@ class Simulated:
                     spent,
                     drafting / sequences,
                     verifying / sequences,
-                    (other + self.hidden * PLAIN * (rows > sequences)) / sequences,
+                    (other + self.hidden * PLAIN * (rows > sequences + self.beside)) / sequences,
                     by_depth,
                 )
                 done += kept + 1

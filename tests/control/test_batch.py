@@ -8,6 +8,7 @@ import pytest
 from simulated import PLAIN, Simulated, Source, best_fixed, flat, linear
 
 from paceline.control.fixed import FixedController
+from paceline.control.guard import Guard
 from paceline.control.optimal import OptimalController
 from paceline.core.request import SamplingParams, View
 from paceline.core.round import Load, Round
@@ -190,3 +191,20 @@ def test_sequences_that_come_and_go_are_answered_in_order():
         assert len(budgets) == len(names)
         for view in views:
             controller.observe(view.id, Round((), (), {}, 1, False, len(names), {}, 0.0, PLAIN, 0.0))
+
+
+@pytest.mark.parametrize("sequences", [1, 4])
+def test_wrong_guesses_beside_prompts_that_are_read_stop(sequences, monkeypatch):
+    """Rounds that also read a prompt are no reference; their guesses draw on the purse by the table's word."""
+
+    def guessed():
+        sim = Simulated([Source("copy", flat(0.05))], linear(1.0))
+        controller = controller_of(sim.sources[0], linear(1.0))
+        sim.play(controller, 40, sequences=sequences)
+        before, sim.beside = len(sim.counts), 12
+        sim.play(controller, 300, sequences=sequences)
+        return sum(map(sum, sim.counts[before:]))
+
+    bounded = guessed()
+    monkeypatch.setattr(Guard, "add_beside", lambda *_: None)
+    assert 4 * bounded < guessed()

@@ -192,3 +192,17 @@ def test_the_bound_catches_a_guard_that_is_wrong(mutant):
         seconds, _ = decode(mutant(), 2000, took=took, sequences=sequences)
         broken.append(seconds > 2000 * (1 + SHARE) + START + took)
     assert any(broken)
+
+
+@pytest.mark.parametrize("sequences", [1, 4])
+def test_guesses_beside_a_prompt_are_charged_what_the_table_says(sequences):
+    guard = Guard()
+    for _ in range(3):
+        add(guard, sequences, sequences, 1.0, drafted=False)
+    count = 0
+    while guard.allows(sequences):
+        guard.add_beside(sequences, 0.0, 0.5)
+        count += 1
+    assert count <= 2 * START + 2
+    guard.add_beside(sequences, 1000.0, 0.5)
+    assert guard.purse <= MOST + WIDE * 2
