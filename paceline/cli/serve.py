@@ -35,6 +35,7 @@ def serve(
         list[str] | None,
         typer.Option(
             "--model",
+            "-m",
             help="A model, as `paceline generate` takes it; several if repeated, each loaded when first asked for.",
             metavar="SRC",
             rich_help_panel="Model",

@@ -87,3 +87,10 @@ def test_a_known_model_that_is_not_here_is_not_fetched_to_be_shown(cli, tmp_path
 @pytest.mark.parametrize("name", ["run", "chat"])
 def test_run_is_chat(cli, name):
     assert "Talk with a model" in cli(name, "--help").out
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve", "audit", "doctor"])
+def test_a_model_and_its_draft_have_short_names_everywhere(cli, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "200")
+    page = cli(command, "--help").out
+    assert all(f" {short} " in page for short in ("-m", "-md", "-c", "-t"))
