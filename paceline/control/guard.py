@@ -1,12 +1,12 @@
-"""Never slower: a purse of plain rounds that drafting draws on, filled and emptied by real seconds alone.
+"""Never slower: a purse of plain rounds that drafting draws on, filled and emptied by real seconds.
 
 A drafting round of B sequences that commits n tokens stands for n / B plain rounds. Seconds beyond theirs are drawn
 from the purse, seconds saved are put back, and a small share of all time is put in besides. With an empty purse nothing
-is drafted. Predictions do not enter, so the purse bounds the cost of a wrong table.
+is drafted. No prediction enters where a round's real seconds can be told, so the purse bounds the cost of a wrong
+table. A round that also reads a prompt is the one exception: it is charged what the table says of its guesses.
 
 Not charged: a draft model's reading of a text, which `draft_prefill` weighs by predictions, and losses of one round
-beyond `DISTURBED` or `STEEP`, which count as a stall. A round that also reads a prompt is charged what the table says
-of its guesses. Later rounds may lose what earlier ones put in.
+beyond `DISTURBED` or `STEEP`, which count as a stall. Later rounds may lose what earlier ones put in.
 
 The seconds of a plain round are a recent measurement on this machine: plain rounds are played in between where there
 are none, and before the purse counts as empty.
@@ -126,17 +126,14 @@ class Guard:
 
     def spend(self, sequences: int, seconds: float) -> None:
         """Draw seconds spent beside the rounds."""
-        plain = self.plain_seconds(sequences)
-        if plain:
-            lost = min(seconds / plain, DISTURBED)
-            self._settled, self.purse = self._settled - lost, self.purse - lost
+        self.add_beside(sequences, 0.0, seconds)
 
     def add_beside(self, sequences: int, rounds: float, seconds: float) -> None:
-        """Add the guesses of a round that also read a prompt, so that its real seconds do not tell what they took.
+        """Add what no round's real seconds tell: work beside the rounds, or guesses beside a prompt that is read.
 
         Args:
-            rounds: plain rounds that they stand for beyond the one that was played.
-            seconds: what their rows and steps took, as predicted.
+            rounds: plain rounds that it stands for beyond the one that was played.
+            seconds: what it took.
         """
         plain = self.plain_seconds(sequences)
         if plain:

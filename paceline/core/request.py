@@ -235,9 +235,9 @@ class Event:
 
     `logprobs` has one entry per token if they were asked for. `is_cut`: the text ends inside a character, shown as
     U+FFFD. `error` comes with the finish reason "error"; "cancelled" is that of a request ended from outside,
-    "deadline" that of one whose time is over. `draft`
-    is what was guessed in the round, without its distributions, `nodes` what was kept of it, the root excluded.
-    `cached`: tokens of the prompt that were in the cache when the request began.
+    "deadline" that of one whose time is over. `draft` is what was guessed in the round, without its distributions,
+    `nodes` what was kept of it, the root excluded. `cached`: tokens of the prompt that were in the cache when the
+    request began.
     """
 
     request: int

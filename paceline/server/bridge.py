@@ -132,7 +132,12 @@ class Host:
 
     @property
     def llm(self) -> LLM:
-        """The model.
+        """The model. Raises what `require_ready` does."""
+        self.require_ready()
+        return self.loaded
+
+    def require_ready(self) -> None:
+        """Check that the model takes requests.
 
         Raises:
             Refusal: it is not loaded yet, could not be loaded, or the server is about to end.
@@ -143,7 +148,6 @@ class Host:
             raise Refusal(503, f"the model cannot be loaded: {self.failure}", code="model_not_loaded")
         if self._llm is None:
             raise Refusal(503, "the model is still being loaded", code="loading", retry=RETRY)
-        return self._llm
 
     @property
     def loaded(self) -> LLM:

@@ -58,8 +58,11 @@ async def chat(body: ChatBody, request: Request) -> Response:
 def _read(llm: LLM, body: ChatBody) -> tuple[ToolUse, list[int]]:
     """Return how replies are read, and the prompt's tokens."""
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-    choice = body.tool_choice if isinstance(body.tool_choice, str) or body.tool_choice is None else None
-    named = None if choice or body.tool_choice is None else body.tool_choice.function.name  # type: ignore[union-attr]
+    choice, named = None, None
+    if isinstance(body.tool_choice, str):
+        choice = body.tool_choice
+    elif body.tool_choice is not None:
+        named = body.tool_choice.function.name
     if named is not None and named not in [tool["function"]["name"] for tool in tools]:
         raise Refusal(400, f"tool_choice must name one of the tools, got `{named}`", param="tool_choice")
     if choice == "required" and not tools:

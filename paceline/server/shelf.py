@@ -34,7 +34,7 @@ class Shelf:
         self.hosts = list(hosts)
         self._most, self._idle_seconds = most_bytes, idle_seconds
         self._line = asyncio.Lock()  # of those that wait for a model to be loaded
-        self._leaving = set[str]()
+        self._leaving: Host | None = None  # the one that makes room
         self._is_free = asyncio.Event()
         self._is_draining = False
         for host in self.hosts:
@@ -72,11 +72,11 @@ class Shelf:
         """
         host = self.find(name)
         if host is self.first and not host.is_loaded and not host.used:
-            _ = host.llm  # the server has only begun, or could not load it: refused
-        while not host.is_ready or host.name in self._leaving:
+            host.require_ready()  # the server has only begun, or could not load it: refused
+        while not host.is_ready or host is self._leaving:
             async with self._line:
                 if self._is_draining:
-                    _ = host.llm
+                    host.require_ready()
                 if not host.is_loaded:
                     await self._load(host)
         with host.held():
@@ -96,18 +96,19 @@ class Shelf:
             loaded = sorted((one for one in self.hosts if one.is_loaded), key=lambda one: (one.is_used, one.used))
             if not loaded or sum(one.size or 0 for one in [*loaded, host]) <= self._most:
                 return
-            self._leaving = {loaded[0].name}
+            self._leaving = loaded[0]
             try:
                 while loaded[0].is_used:
                     self._is_free.clear()
                     await self._is_free.wait()
                 await loaded[0].unload()
             finally:
-                self._leaving = set()
+                self._leaving = None
 
     async def watch(self) -> None:
         """Load the first model, then unload models that were idle for long; runs as long as the server."""
-        await self.first.start()
+        async with self._line:
+            await self.first.start()
         while self._idle_seconds is not None:
             await asyncio.sleep(self._idle_seconds * LOOK)
             async with self._line:

@@ -21,11 +21,12 @@ def form_of_calls(
     """
     rules = [line for i, tool in enumerate(tools) for line in _rules(style, tool["function"], f"call{i}")]
     call = " | ".join(f"call{i}" for i in range(len(tools)))
-    more = "" if is_single else {"llama": ""}.get(style.name, '("," call)*' if not style.end else '("\\n" one)*')
     if style.end:
-        start = ["start: one " + more, f'one: {mark} "\\n" call "\\n{style.end}"']
+        more = "" if is_single else ' ("\\n" one)*'
+        start = ["start: one" + more, f'one: {mark} "\\n" call "\\n{style.end}"']
     elif style.begin:
-        start = [f'start: {mark} "[" call {more} "]"']
+        more = "" if is_single else ' ("," call)*'
+        start = [f'start: {mark} "[" call{more} "]"']
     else:
         start = ["start: call"]
     return Grammar.lark("\n".join([*start, f"call: {call}", *rules]) + "\n")
@@ -41,13 +42,13 @@ def _rules(style: ToolStyle, function: Mapping[str, Any], rule: str) -> list[str
         return [f"{rule}: %json {json.dumps(form)}"]
     rules, parts = list[str](), list[str]()
     for i, (name, own) in enumerate(schema.get("properties", {}).items()):
-        value, end = f"{rule}_value{i}", "\n</parameter>\n"
-        opened = json.dumps(f"<parameter={name}>\n")
+        value, opened, end = f"{rule}_value{i}", json.dumps(f"<parameter={name}>\n"), json.dumps("\n</parameter>\n")
         if own.get("type") == "string":
-            rules.append(f"{value}[suffix={json.dumps(end)}]: /(.|\\n)*/")
-            parts.append(f"({opened} {value})" + "?" * (name not in schema.get("required", ())))
+            rules.append(f"{value}[suffix={end}]: /(.|\\n)*/")
+            part = f"({opened} {value})"
         else:
             rules.append(f"{value}: %json {json.dumps(own)}")
-            parts.append(f"({opened} {value} {json.dumps(end)})" + "?" * (name not in schema.get("required", ())))
+            part = f"({opened} {value} {end})"
+        parts.append(part if name in schema.get("required", ()) else part + "?")
     begun = json.dumps(f"<function={function['name']}>\n")
     return [f'{rule}: {begun} {" ".join(parts)} "</function>"', *rules]

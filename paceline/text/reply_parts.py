@@ -29,34 +29,29 @@ class ToolStyle:
     """How a family writes calls: between `begin` and `end`, or from `begin` to the end of the reply.
 
     Without `begin`, a reply that begins as a JSON object may be a call. `is_xml`: parameters are elements, not JSON.
+    `sign`: what the family's chat templates have in them.
     """
 
     name: str
+    sign: str
     begin: str
     end: str = ""
     is_xml: bool = False
     has_short_ids: bool = False  # its template wants ids of nine letters and digits
 
 
-STYLES = (  # the first whose mark a template has
-    ToolStyle("qwen-coder", "<tool_call>", "</tool_call>", is_xml=True),
-    ToolStyle("hermes", "<tool_call>", "</tool_call>"),
-    ToolStyle("mistral", "[TOOL_CALLS]", has_short_ids=True),
-    ToolStyle("granite", "<|tool_call|>"),
-    ToolStyle("llama", ""),
+STYLES = (  # the first whose sign a template has
+    ToolStyle("qwen-coder", "<function=", "<tool_call>", "</tool_call>", is_xml=True),
+    ToolStyle("hermes", "<tool_call>", "<tool_call>", "</tool_call>"),
+    ToolStyle("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", has_short_ids=True),
+    ToolStyle("granite", "<|tool_call|>", "<|tool_call|>"),
+    ToolStyle("llama", '"parameters"', ""),
 )
-_SIGNS = {
-    "qwen-coder": "<function=",
-    "hermes": "<tool_call>",
-    "mistral": "[TOOL_CALLS]",
-    "granite": "<|tool_call|>",
-    "llama": '"parameters"',
-}
 
 
 def style_of(template: str) -> ToolStyle | None:
     """Return how the family of a chat template writes calls, `None` if it is none of those known."""
-    return next((style for style in STYLES if _SIGNS[style.name] in template), None)
+    return next((style for style in STYLES if style.sign in template), None)
 
 
 class ReplyParts:

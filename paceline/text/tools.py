@@ -18,6 +18,7 @@ from paceline.text.call_forms import form_of_calls
 from paceline.text.reply_parts import THINK, THOUGHT, ReplyParts, ToolStyle, style_of
 from paceline.text.tokenizer import Tokenizer
 
+SHORT_ID = 9  # letters and digits of a call's id, in templates that check it
 LATEST = 8  # tokens of a prompt's end that may begin the reasoning
 
 
@@ -85,5 +86,5 @@ class ToolUse:
     def call_id(self) -> str:
         """Return the name of a new call."""
         if self.style is not None and self.style.has_short_ids:
-            return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+            return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(SHORT_ID))
         return f"call_{secrets.token_hex(12)}"
