@@ -42,6 +42,18 @@ FAMILIES = {
         "gemma3.final_logit_softcapping": 3.0}, True),
     "gemma2": ("gemma2", {"layers": 3, "width": 64, "heads": 4, "kv_heads": 1}, {
         "gemma2.final_logit_softcapping": 3.0, "gemma2.attn_logit_softcapping": 2.0}, True),
+    "olmo2": ("olmo2", {"layers": 4, "width": 64, "heads": 2, "kv_heads": 1}, {
+        "olmo2.attention.sliding_window": 16}, False),
+    "exaone4": ("exaone4", {"layers": 4, "width": 64, "heads": 2, "kv_heads": 1}, {
+        "exaone4.attention.sliding_window": 16}, True),
+    "glm4": ("glm4", {"width": 128, "heads": 4, "kv_heads": 2}, {"glm4.rope.dimension_count": 16}, False),
+    "phi3": ("phi3", {"width": 64, "heads": 2, "kv_heads": 1}, {}, False),
+    "granite": ("granite", {"width": 64, "heads": 2, "kv_heads": 1}, {
+        "granite.embedding_scale": 12.0, "granite.attention.scale": 0.1, "granite.residual_scale": 0.22,
+        "granite.logit_scale": 3.0}, True),
+    "mistral3": ("mistral3", {"width": 64, "heads": 2, "kv_heads": 1}, {
+        "mistral3.attention.temperature_scale": 0.1, "mistral3.rope.scaling.type": "yarn",
+        "mistral3.rope.scaling.factor": 8.0, "mistral3.rope.scaling.original_context_length": 16}, False),
     "wide": ("llama", {"width": 256, "heads": 8, "kv_heads": 2, "ffn": 512}, {}, False),
 }  # fmt: skip
 
@@ -153,8 +165,9 @@ class PlainModel:
 
     capabilities = Capabilities(trees=True, taps=True)  # numpy's products of many rows are not those of one
 
-    def __init__(self, spec, weights, *, dtype=np.float64, quantized=False, kept=None) -> None:
-        self.spec, self.weights, self.dtype, self.quantized = spec, weights, dtype, quantized
+    def __init__(self, spec, weights, *, dtype=np.float64, quantized=False, kept=None, context=None) -> None:
+        self.spec = spec.reading(context or spec.plain_reach)
+        self.weights, self.dtype, self.quantized = weights, dtype, quantized
         self.kept = kept or dtype
 
     @classmethod

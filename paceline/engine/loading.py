@@ -76,12 +76,12 @@ def load(source: str, pool: native.Pool, *, quant: str, context: int | None, pro
                 f"`{source}` reads up to {file.spec.context} tokens, asked for a context of `{context}`",
                 hint=f"use --context {file.spec.context} or less",
             )
+        reads = context or min(file.spec.plain_reach, DEFAULT_CONTEXT)
         with reading(path.name, file.nbytes, progress) as report:
             padding = padding_of(tokenizer, file.spec.vocab)
-            model = backend.load(file, pool, quant=quant, progress=report, padding=padding)
+            model = backend.load(file, pool, quant=quant, progress=report, padding=padding, context=reads)
     finally:
         file.close()
-    reads = context or min(file.spec.context, DEFAULT_CONTEXT)
     return Loaded(source, model, tokenizer, reads, identity(path), path)
 
 

@@ -9,7 +9,7 @@ from paceline.errors import ModelFileError, ModelNotFound
 from paceline.formats.gguf import GgufFile
 from paceline.formats.safetensors import SafetensorsFolder
 from paceline.formats.spec import ModelSpec
-from paceline.formats.tensor_names import check_shapes, shapes_of
+from paceline.formats.tensor_names import check_shapes, separate, shapes_of
 from paceline.kernels.tensor import Tensor
 
 
@@ -43,6 +43,7 @@ def open_model(path: Path) -> ModelFile:
         raise ModelFileError(f"{path}: wanted a `.gguf` file or a folder; got a pipe or a device")
     file: GgufFile | SafetensorsFolder = SafetensorsFolder.open(path) if path.is_dir() else GgufFile.open(path)
     try:
+        file.tensors = separate(file.spec, file.tensors)
         check_shapes(file.spec, {name: tensor.shape for name, tensor in file.tensors.items()}, path)
         for name in shapes_of(file.spec):
             file.tensor(name)

@@ -16,8 +16,9 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from paceline.errors import ModelFileError, ModelNotFound, UnsupportedModel
+from paceline.formats.gguf_spec import spec_from_gguf
 from paceline.formats.mapping import MappedFile
-from paceline.formats.spec import ModelSpec, spec_from_gguf
+from paceline.formats.spec import ModelSpec
 from paceline.kernels.tensor import SUPPORTED, GgmlType, Tensor
 
 __all__ = ["SUPPORTED", "GgmlType", "GgufFile", "Tensor"]

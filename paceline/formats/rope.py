@@ -1,25 +1,27 @@
-"""Rotation frequencies for RoPE: plain, linear, YaRN, Llama-3. Knows no positions and rotates nothing.
+"""Rotation frequencies for RoPE: plain, linear, YaRN, Llama-3, LongRoPE. Knows no positions and rotates nothing.
 
-Formulas as in the models' own code: YaRN (arXiv 2309.00071, section 3), Llama 3.1's wavelength bands.
+Formulas as in the models' own code: YaRN (arXiv 2309.00071, section 3), LongRoPE (2402.13753), Llama 3.1's bands of
+wavelengths.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-RopeKind = Literal["plain", "linear", "yarn", "llama3"]
+RopeKind = Literal["plain", "linear", "yarn", "llama3", "longrope"]
 
 
 @dataclass(frozen=True)
 class Rope:
     """Describe one table of frequencies. `factor` is how many times longer than `original_context` it reaches.
 
-    `divisors` (GGUF `rope_freqs.weight`) divide the plain frequencies, one for each.
+    `divisors` (GGUF `rope_freqs.weight`) divide the plain frequencies, one for each; `long_divisors` are those for
+    texts beyond the original context.
     """
 
     base: float
@@ -33,6 +35,18 @@ class Rope:
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
     divisors: tuple[float, ...] = ()
+    long_divisors: tuple[float, ...] = ()
+
+    def reading(self, context: int) -> Rope:
+        """Return this table as a text of up to `context` tokens is read: with one set of divisors throughout."""
+        if not self.long_divisors or context <= self.original_context:
+            return replace(self, long_divisors=())
+        return replace(self, divisors=self.long_divisors, long_divisors=())
+
+
+def longrope_factor(factor: float, original: int) -> float:
+    """Return what cosine and sine are multiplied by where nothing says it; `factor` is the reach of `original`."""
+    return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
 
 
 def inverse_frequencies(rope: Rope) -> tuple[NDArray[np.float32], float]:
@@ -46,6 +60,8 @@ def inverse_frequencies(rope: Rope) -> tuple[NDArray[np.float32], float]:
         if multiplier is None:
             multiplier = 0.1 * math.log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
         return _yarn(rope, plain).astype(np.float32), multiplier
+    if rope.kind == "longrope":
+        return plain.astype(np.float32), 1.0 if rope.attention_factor is None else rope.attention_factor
     if rope.kind == "linear":
         plain = plain / rope.factor
     elif rope.kind == "llama3":

@@ -17,9 +17,10 @@ from typing import NoReturn, Self, TypeGuard
 import numpy as np
 
 from paceline.errors import ModelFileError, ModelNotFound
+from paceline.formats.config_spec import language_half, spec_from_config
 from paceline.formats.mapping import MappedFile
-from paceline.formats.spec import ModelSpec, spec_from_config
-from paceline.formats.tensor_names import canonical
+from paceline.formats.spec import ModelSpec
+from paceline.formats.tensor_names import canonical, is_language
 from paceline.kernels.tensor import GgmlType, Tensor, unsupported_type
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,10 @@ class SafetensorsFolder:
     def __init__(self, path: Path, spec: ModelSpec, config: dict[str, object], files: list[MappedFile]) -> None:
         self.path, self.spec, self.metadata, self._files = path, spec, config, files
         self.tensors: dict[str, Tensor] = {}
+        kind = str(language_half(config).get("model_type"))
         for file in files:
             for name, tensor in _tensors(file).items():
-                ours = canonical(name, post_norms=spec.post_norms)
+                ours = canonical(name, kind)
                 if ours is None:
                     continue
                 if ours in self.tensors:
@@ -221,7 +223,7 @@ def _tensors(file: MappedFile) -> dict[str, Tensor]:
         first, last = span
         if not first <= last <= file.size - start:
             fail(f"tensor `{name}` within {file.size - start} bytes of data", f"{first} to {last}", start)
-        if canonical(name, post_norms=False) is None:
+        if not is_language(name):
             continue
         if kind not in _TYPES:
             raise unsupported_type(name, kind)

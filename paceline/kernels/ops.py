@@ -37,6 +37,8 @@ class HeadShape:
     window: int  # positions visible, itself included; 0 for all
     scale: float
     softcap: float
+    growth: float = 0.0  # a query at position p is multiplied by 1 + growth * ln(1 + floor(p / period))
+    period: int = 1
 
 
 class Ops(Protocol):
@@ -61,7 +63,7 @@ class Ops(Protocol):
     def rotate_and_store(
         self, q: Rows, k: Rows, v: Rows, shape: HeadShape, *, q_norm: Floats | None, k_norm: Floats | None, eps: float
     ) -> None:
-        """Norm and rotate the heads of q and k in place, then put k and v into the cache."""
+        """Norm and rotate the heads of q and k in place, let q grow, then put k and v into the cache."""
 
     def attention(self, q: Rows, shape: HeadShape, *, out: Rows) -> None:
         """Attend from every row to its committed tokens, its ancestors in the tree and itself."""

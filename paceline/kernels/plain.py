@@ -156,6 +156,8 @@ class PlainOps:
                 y = rms_norm(y, norm.astype(self.dtype), eps)
             if shape.rope >= 0:
                 y = rotate(y, self.batch.positions, *self.ropes[shape.rope], shape.interleaved)
+            if shape.growth and rows is q:
+                y = y * (1 + shape.growth * np.log(1 + self.batch.positions // shape.period))[:, None, None]
             rows.value = y.reshape(len(y), -1).astype(self.dtype)
         for sequence, rows in enumerate(self._spans()):
             slots = self._slots(sequence)[self.batch.lengths[sequence] :]

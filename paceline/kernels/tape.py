@@ -52,6 +52,8 @@ class Tape:
             _floats(q_norm),
             _floats(k_norm),
             eps,
+            shape.growth,
+            shape.period,
         )
 
     def attention(self, q: Rows, shape: HeadShape, *, out: Rows) -> None:

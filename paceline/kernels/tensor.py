@@ -135,6 +135,11 @@ class Tensor:
     def cols(self) -> int:
         return self.shape[-1]
 
+    def rows_of(self, name: str, start: int, count: int) -> Tensor:
+        """Look at some of the outermost entries: a part of the same bytes under another name."""
+        each = self.nbytes // self.shape[0]
+        return Tensor(name, (count, *self.shape[1:]), self.type, self.data[start * each : (start + count) * each])
+
     def require_supported(self) -> None:
         """Raise UnsupportedModel unless the kernels know this tensor's format."""
         if self.type not in SUPPORTED:

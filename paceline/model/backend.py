@@ -17,14 +17,15 @@ def load(
     quant: str = "auto",
     progress: Callable[[int], None] | None = None,
     padding: Sequence[int] = (),
+    context: int | None = None,
 ) -> Model:
     """Return the model of a file on this machine's best backend; the file may be closed afterwards.
 
     Args:
         pool: threads, shared by all models of the process.
-        quant, progress, padding: see `NativeModel`.
+        quant, progress, padding, context: see `NativeModel`.
 
     Raises:
         UnsupportedModel: no backend runs what the file holds.
     """
-    return NativeModel(file, pool, quant=quant, progress=progress, padding=padding)
+    return NativeModel(file, pool, quant=quant, progress=progress, padding=padding, context=context)

@@ -1,7 +1,7 @@
 """The decoder: what every supported family does between token ids and logits, written once.
 
 Knows no family by name. A family differs by its `ModelSpec` (sizes, windows, rope tables, scales) and by which
-optional weights its file has (biases, q/k norms, norms after attention and feed-forward).
+optional weights its file has (biases, q/k norms, norms before or behind attention and feed-forward part).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paceline.kernels.ops import HeadShape, Linear, Ops, Rows
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    attn_norm: Floats
     q: Linear
     k: Linear
     v: Linear
     o: Linear
-    ffn_norm: Floats
     gate: Linear
     up: Linear
     down: Linear
+    attn_norm: Floats | None = None
+    ffn_norm: Floats | None = None
     q_norm: Floats | None = None
     k_norm: Floats | None = None
     post_attn_norm: Floats | None = None
@@ -55,14 +55,17 @@ def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights, *, outputs: int |
     ops.embed(weights.embedding, scale=spec.embed_scale, out=x)
     for index, layer in enumerate(weights.layers):
         shape = head_shape(spec, index, tables)
-        ops.rms_norm(x, layer.attn_norm, spec.norm_eps, out=h)
-        ops.linear(h, [(layer.q, q), (layer.k, k), (layer.v, v)])
-        ops.rotate_and_store(q, k, v, shape, q_norm=layer.q_norm, k_norm=layer.k_norm, eps=spec.norm_eps)
+        ops.linear(normed(ops, spec, x, layer.attn_norm, out=h), [(layer.q, q), (layer.k, k), (layer.v, v)])
+        norms = layer.q_norm, layer.k_norm
+        if spec.qk_norm == "row":
+            normed(ops, spec, q, layer.q_norm, out=q)
+            normed(ops, spec, k, layer.k_norm, out=k)
+            norms = None, None
+        ops.rotate_and_store(q, k, v, shape, q_norm=norms[0], k_norm=norms[1], eps=spec.norm_eps)
         ops.attention(q, shape, out=a)
         add_back(ops, spec, a, layer.o, layer.post_attn_norm, spare=h, x=x)
 
-        ops.rms_norm(x, layer.ffn_norm, spec.norm_eps, out=h)
-        ops.gated(h, layer.gate, layer.up, spec.activation, out=f)
+        ops.gated(normed(ops, spec, x, layer.ffn_norm, out=h), layer.gate, layer.up, spec.activation, out=f)
         add_back(ops, spec, f, layer.down, layer.post_ffn_norm, spare=h, x=x)
         ops.tap(x, index)
 
@@ -78,6 +81,14 @@ def decode(ops: Ops, spec: ModelSpec, weights: DecoderWeights, *, outputs: int |
     if is_whole and spec.padding:
         ops.forbid(logits, spec.padding)
     return logits
+
+
+def normed(ops: Ops, spec: ModelSpec, x: Rows, norm: Floats | None, *, out: Rows) -> Rows:
+    """Norm rows where the family does; return those to go on with."""
+    if norm is None:
+        return x
+    ops.rms_norm(x, norm, spec.norm_eps, out=out)
+    return out
 
 
 def add_back(
@@ -104,4 +115,6 @@ def head_shape(spec: ModelSpec, layer: int, tables: list[int]) -> HeadShape:
         window=spec.windows[layer],
         scale=spec.attention_scale,
         softcap=spec.attention_softcap,
+        growth=spec.query_growth,
+        period=spec.query_period,
     )

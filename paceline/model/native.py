@@ -38,6 +38,7 @@ class NativeModel:
         progress: called with the bytes read so far.
         padding: ids, ascending, that no token has though the output matrix has rows for them: they get no logit, those
             behind the last token are no ids of this model.
+        context: tokens that it will read at most, which chooses between two sets of RoPE divisors where there are two.
     """
 
     capabilities = Capabilities(row_independent=True, trees=True, taps=True, native_loop=True)
@@ -51,9 +52,11 @@ class NativeModel:
         isa: str = "",
         progress: Callable[[int], None] | None = None,
         padding: Sequence[int] = (),
+        context: int | None = None,
     ) -> None:
         vocab = tokens_before(padding, file.spec.vocab)
-        self.spec: ModelSpec = replace(file.spec, vocab=vocab, padding=tuple(id for id in padding if id < vocab))
+        spec = replace(file.spec, vocab=vocab, padding=tuple(id for id in padding if id < vocab))
+        self.spec: ModelSpec = spec.reading(context or spec.plain_reach)
         check_heads(self.spec, str(file.path))
         self.isa = isa or choose_isa()
         loader = _Loader(file, pool, quant, progress)
@@ -260,15 +263,15 @@ def load_weights(
         at = f"blk.{index}."
         layers.append(
             LayerWeights(
-                attn_norm=norm(at + "attn_norm.weight"),
                 q=project(at + "attn_q"),
                 k=project(at + "attn_k"),
                 v=project(at + "attn_v"),
                 o=project(at + "attn_output"),
-                ffn_norm=norm(at + "ffn_norm.weight"),
                 gate=project(at + "ffn_gate"),
                 up=project(at + "ffn_up"),
                 down=project(at + "ffn_down"),
+                attn_norm=optional(at + "attn_norm.weight"),
+                ffn_norm=optional(at + "ffn_norm.weight"),
                 q_norm=optional(at + "attn_q_norm.weight"),
                 k_norm=optional(at + "attn_k_norm.weight"),
                 post_attn_norm=optional(at + "post_attention_norm.weight"),
@@ -277,4 +280,5 @@ def load_weights(
         )
     # A file without an output matrix ties it to the embeddings: packed once, read by both.
     head = linear(file.tensor("output.weight") or need("token_embd.weight"), None)
-    return DecoderWeights(embedding(need("token_embd.weight")), tuple(layers), norm("output_norm.weight"), head)
+    last = norm("output_norm.weight") * np.float32(file.spec.logit_scale)
+    return DecoderWeights(embedding(need("token_embd.weight")), tuple(layers), last, head)

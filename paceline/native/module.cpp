@@ -103,12 +103,13 @@ void bind_program(nb::module_& m) {
       .def(
           "rotate_and_store",
           [](Program& p, int q, int k, int v, int heads, int kv_heads, int head_dim, int layer, int rope,
-             bool interleaved, std::vector<float> q_norm, std::vector<float> k_norm, float eps) {
+             bool interleaved, std::vector<float> q_norm, std::vector<float> k_norm, float eps, float growth,
+             int period) {
             p.rotate_and_store({q, k, v, heads, kv_heads, head_dim, layer, rope, interleaved, std::move(q_norm),
-                                std::move(k_norm), eps});
+                                std::move(k_norm), eps, growth, period});
           },
           "q"_a, "k"_a, "v"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "layer"_a, "rope"_a, "interleaved"_a, "q_norm"_a,
-          "k_norm"_a, "eps"_a)
+          "k_norm"_a, "eps"_a, "growth"_a = 0.0f, "period"_a = 1)
       .def(
           "attention",
           [](Program& p, int q, int out, int heads, int kv_heads, int head_dim, int layer, int window, float scale,

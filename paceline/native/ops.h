@@ -160,7 +160,11 @@ struct RotateOp final : Op {
     const int group = h.heads / h.kv_heads, dim = h.head_dim;
     for (int task = begin; task < end; ++task) {
       const int r = task / h.kv_heads, head = task % h.kv_heads;
-      for (int i = 0; i < group; ++i) place(c, q->row(r) + (head * group + i) * dim, h.q_norm, r);
+      for (int i = 0; i < group; ++i) {
+        float* query = q->row(r) + (head * group + i) * dim;
+        place(c, query, h.q_norm, r);
+        if (h.growth != 0.0f) grow(query, dim, c.batch.positions[r]);
+      }
       float* key = k->row(r) + head * dim;
       place(c, key, h.k_norm, r);
       const int64_t slot = c.slot_of[static_cast<size_t>(r)];
@@ -181,6 +185,10 @@ struct RotateOp final : Op {
     bool found = false;
     for (int i = 0; i < n; ++i) found |= std::fabs(x[i]) > 65504.0f;
     return found;
+  }
+  void grow(float* query, int n, int position) const {
+    const double times = 1 + static_cast<double>(h.growth) * std::log(1.0 + position / h.period);
+    for (int j = 0; j < n; ++j) query[j] *= static_cast<float>(times);
   }
   void place(Context& c, float* head, const std::vector<float>& norm, int r) const {
     if (!norm.empty()) {

@@ -138,6 +138,7 @@ void Program::rotate_and_store(Heads heads) {
   if (heads.head_dim > 512 || heads.head_dim % 32 || heads.heads % heads.kv_heads)
     throw std::invalid_argument("head size must be a multiple of 32 up to 512, heads a multiple of kv heads");
   if (heads.rope >= static_cast<int>(ropes_.size())) throw std::invalid_argument("no such rope table");
+  if (heads.period < 1) throw std::invalid_argument("queries need a period of at least one position");
   if (at(heads.q).width != heads.heads * heads.head_dim || at(heads.k).width != heads.kv_heads * heads.head_dim ||
       at(heads.v).width != heads.kv_heads * heads.head_dim)
     throw std::invalid_argument("query, key or value buffer has the wrong width");

@@ -119,6 +119,8 @@ class Program {
     bool interleaved;
     std::vector<float> q_norm, k_norm;  // empty: none
     float eps;
+    float growth;  // a query at position p is multiplied by 1 + growth * ln(1 + p / period)
+    int period;
   };
   void rotate_and_store(Heads heads);
   struct Attention {

@@ -174,10 +174,17 @@ def tiny_tensors(
         }
         if family == "qwen2":
             part |= {f"attn_{one}.bias": norm(size) for one, size in (("q", queries), ("k", keys), ("v", keys))}
-        if family in ("qwen3", "gemma3"):
+        if family in ("qwen3", "gemma3", "exaone4"):
             part |= {"attn_q_norm.weight": norm(head_dim), "attn_k_norm.weight": norm(head_dim)}
-        if family in ("gemma2", "gemma3"):
+        if family == "olmo2":
+            part |= {"attn_q_norm.weight": norm(queries), "attn_k_norm.weight": norm(keys)}
+        if family in ("gemma2", "gemma3", "glm4", "olmo2", "exaone4"):
             part |= {"post_attention_norm.weight": norm(width), "post_ffw_norm.weight": norm(width)}
+        if family in ("olmo2", "exaone4"):
+            del part["attn_norm.weight"], part["ffn_norm.weight"]
+        if family == "phi3":
+            del part["attn_q.weight"], part["attn_k.weight"], part["attn_v.weight"], part["ffn_gate.weight"]
+            part |= {"attn_qkv.weight": matrix(queries + 2 * keys, width), "ffn_up.weight": matrix(2 * ffn, width)}
         tensors |= {f"blk.{layer}.{name}": tensor for name, tensor in part.items()}
     tensors["output_norm.weight"] = norm(width)
     if not tied:

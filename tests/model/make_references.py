@@ -8,6 +8,7 @@ repository may have it: with keys left out, stray or contradicting ones.
 
 from __future__ import annotations
 
+import copy
 import json
 import zlib
 from pathlib import Path
@@ -29,6 +30,7 @@ SIZES: dict[str, Any] = {
 }
 WIDE = SIZES | {"head_dim": 32}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 1.3}
+SHORT, FAR = [[round(1 + k / 20, 2) for k in range(16)], [round(1 + k * k / 10, 2) for k in range(16)]]
 LONG = {"hidden_act": "silu", "max_position_embeddings": 128}
 CASES: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **SIZES},
@@ -57,6 +59,33 @@ CASES: dict[str, dict[str, Any]] = {
         "model_type": "ministral", **WIDE, "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
+    "phi3 with windows": {"model_type": "phi3", **SIZES, "sliding_window": 8},
+    "phi3 within its first context": {
+        "model_type": "phi3", **SIZES, "partial_rotary_factor": 0.5, "original_max_position_embeddings": 64,
+        "rope_scaling": {"type": "longrope", "short_factor": SHORT[:8], "long_factor": FAR[:8]},
+    },
+    "phi3 beyond its first context": {
+        "model_type": "phi3", **SIZES, "original_max_position_embeddings": 32,
+        "rope_scaling": {"type": "longrope", "short_factor": SHORT, "long_factor": FAR},
+    },
+    "granite": {
+        "model_type": "granite", **SIZES, "embedding_multiplier": 12.0, "attention_multiplier": 0.05,
+        "residual_multiplier": 0.22, "logits_scaling": 3.0,
+    },
+    "glm4": {"model_type": "glm4", **WIDE},
+    "olmo2": {"model_type": "olmo2", **SIZES},
+    "olmo3": {"model_type": "olmo3", **SIZES, **LONG, "sliding_window": 8, "rope_scaling": YARN},
+    "exaone4 with windows": {"model_type": "exaone4", **SIZES, "sliding_window": 8, "sliding_window_pattern": 4},
+    "exaone4": {
+        "model_type": "exaone4", **SIZES, "sliding_window": None, "layer_types": ["full_attention"] * 4,
+    },
+    "ministral3 far behind its first context": {
+        "model_type": "ministral3", **WIDE, **LONG,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+        },
+    },
     "qwen2_5_vl": {
         "model_type": "qwen2_5_vl_text", **SIZES, "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
     },
@@ -83,7 +112,7 @@ def main() -> None:
     told: dict[str, Any] = {"transformers": transformers.__version__, "tokens": TOKENS.tolist(), "cases": {}}
     logits = {}
     for name, config in CASES.items():
-        own = dict(config) | ({"tie_word_embeddings": False} if name in OWN_HEAD else {})
+        own = copy.deepcopy(config) | ({"tie_word_embeddings": False} if name in OWN_HEAD else {})
         kind = own.pop("model_type")
         own |= {f"{token}_token_id": None for token in ("pad", "bos", "eos")}
         made = AutoConfig.for_model(kind, **own)

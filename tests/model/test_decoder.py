@@ -101,7 +101,9 @@ def check_rounding(model, twin, exact):
 @pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.name)
 def test_packed_weights_are_the_twin_that_rounds_activations(kind, isa):
     for name in (
-        ("wide",) if kind.name.endswith("K") else ("llama", "qwen2", "qwen3", "gemma3", "mistral", "smollm3", "gemma2")
+        ("wide",)
+        if kind.name.endswith("K")
+        else ("llama", "qwen2", "qwen3", "gemma3", "mistral", "smollm3", "gemma2", "olmo2")
     ):
         check_rounding(tiny(name, kind, isa), rounding_twin(name, kind), exact_twin(name, kind))
 

@@ -203,7 +203,7 @@ def test_tiny_models_of_every_family_open(tmp_path, family):
         (lambda t: t.pop("blk.1.ffn_up.weight"), "`blk.1.ffn_up.weight` of shape (96, 64); it is missing"),
         (lambda t: t.update({"output_norm.weight": np.ones(32)}), "(64,) for tensor `output_norm.weight`; got (32,)"),
         (lambda t: t.update({"blk.0.ffn_gate_exps.weight": np.ones(32)}), "got also `blk.0.ffn_gate_exps.weight`"),
-        (lambda t: t.update({"blk.0.attn_output.bias": np.ones(64)}), "got also `blk.0.attn_output.bias`"),
+        (lambda t: t.update({"blk.0.ffn_down.bias": np.ones(64)}), "got also `blk.0.ffn_down.bias`"),
         (
             lambda t: t.update({"blk.0.attn_q.weight": (GgmlType.IQ1_S, (64, 256), b"\0" * 3200)}),
             "wanted shape (64, 64) for tensor `blk.0.attn_q.weight`; got (64, 256)",

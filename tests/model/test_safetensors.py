@@ -148,7 +148,7 @@ def test_the_file_says_whether_there_is_an_output_matrix(tmp_path, caplog):
 
 
 def test_gemma_names_differ_around_the_feed_forward_part():
-    assert canonical("model.layers.3.post_attention_layernorm.weight", post_norms=False) == "blk.3.ffn_norm.weight"
+    assert canonical("model.layers.3.post_attention_layernorm.weight") == "blk.3.ffn_norm.weight"
     gemma = {
         "language_model.model.layers.3.post_attention_layernorm.weight": "blk.3.post_attention_norm.weight",
         "model.language_model.layers.3.pre_feedforward_layernorm.weight": "blk.3.ffn_norm.weight",
@@ -157,7 +157,7 @@ def test_gemma_names_differ_around_the_feed_forward_part():
         "language_model.lm_head.weight": "output.weight",
         "vision_tower.anything": None,
     }
-    assert {name: canonical(name, post_norms=True) for name in gemma} == gemma
+    assert {name: canonical(name, "gemma2") for name in gemma} == gemma
 
 
 def test_other_number_formats_and_tensors_are_refused_by_name(tmp_path):
