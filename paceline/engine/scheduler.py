@@ -1,7 +1,9 @@
 """Chooses the sequences of the next round and their rows: by priority, of equals the first come.
 
 Pages of the cache are a pool that all sequences share, and rows of a round are shared too: decoding goes on while
-prompts are read beside it. Knows sequences and the pages each of them holds, nothing of drafts or models.
+prompts are read beside it. A prompt holds a reply up for a short time only, if that reply had begun before the prompt
+came; those that come together are read together, and then replied to together. Knows sequences and the pages each of
+them holds, nothing of drafts or models.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Scheduler:
         self._cache = cache
         self._waiting: list[Sequence] = []  # by rank; a preempted sequence is before all that came after it
         self._running: list[Sequence] = []  # by rank
-        self._arrived = self._turns = 0
+        self._arrived = self._turns = self._round = 0
         self._rounds = deque[float](maxlen=WINDOW)  # seconds of recent rounds that read no prompt
         self._row: float | None = None  # and of a row that is read
 
@@ -53,6 +55,7 @@ class Scheduler:
         while self._waiting:
             if len(self._running) < self.slots and self._opens(self._waiting[0]):
                 admitted.append(self._waiting.pop(0))
+                admitted[-1].entered = self._round
                 insort(self._running, admitted[-1], key=_rank)
             elif self._running and self._running[-1].rank[0] > self._waiting[0].rank[0]:
                 self._preempt()
@@ -72,6 +75,7 @@ class Scheduler:
             row_budget: how many rows, at least 2.
         """
         turns = []
+        self._round += 1
         for sequence, rows in self._shares(row_budget):
             if sequence.cache == WAITING:  # preempted for one before it
                 continue
@@ -139,12 +143,15 @@ class Scheduler:
                 self._turns += 1
                 one.turn = self._turns
         rows = dict.fromkeys((one.id for one in others), 1)
+        for one in others:
+            one.spoke = min(one.spoke, self._round)
+        begun = min((one.spoke for one in others), default=math.inf)
+        late = [one for one in reading if one.entered >= begun]
         left = row_budget - len(rows)
-        if others and reading:
-            left = min(left, self._beside(len(others), len(reading)))
+        beside = self._beside(len(others), len(late)) if late else 0  # rows of those that hold a reply up
         for one in reading:
-            rows[one.id] = min(lacking[one.id], left)
-            left -= rows[one.id]
+            rows[one.id] = min(lacking[one.id], left, beside if one in late else left)
+            left, beside = left - rows[one.id], beside - rows[one.id] * (one in late)
         return [(one, rows[one.id]) for one in self._running if rows.get(one.id)]
 
     def patience(self, sequences: int, reading: int) -> float:

@@ -42,7 +42,8 @@ class Sequence:
     """The one owner of a request's tokens.
 
     `cache` is its handle in the target's cache while it runs; `has_played` tells whether it had rows yet; `turn` is its
-    place where sequences take turns, the least first; `rank` its place in the line, by priority and arrival.
+    place where sequences take turns, the least first; `rank` its place in the line, by priority and arrival. `entered`
+    and `spoke` are the rounds in which it last began to run and first had nothing but its last token to read.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
@@ -52,6 +53,7 @@ class Sequence:
         self.deadline = request.deadline
         self.cached: int | None = None  # tokens of the prompt that were in the cache when it began
         self.has_played, self.turn = False, 0
+        self.entered, self.spoke = 0, math.inf
         self.prompt_length = len(request.prompt)
         self.limit = min(self.prompt_length + request.params.max_tokens, context)
         self.finish_reason: FinishReason | None = None
