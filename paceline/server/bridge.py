@@ -262,9 +262,12 @@ class Replies:
                 left -= event.finish_reason is not None
                 yield i, event
         finally:
-            for line in self._lines:
+            for line, output in zip(self._lines, self.outputs, strict=True):
                 if not line.has_ended:
                     self.llm.service.cancel(line)
+                if output.finish_reason is None:  # its last event is not read any more
+                    output.cancel()
+                    self._host.metrics.see(Event(output.id, (), "", finish_reason="cancelled"), output)
             for reader in readers:
                 reader.cancel()
             self.close()

@@ -53,7 +53,8 @@ def refusal_of(error: Exception) -> Refusal:
         return error
     if isinstance(error, ContextOverflow):
         return Refusal(400, str(error), param="messages", code="context_length_exceeded")
-    if isinstance(error, (UsageError, ReplyError)):
+    is_ours = isinstance(error, ReplyError) and error.__cause__ is not None  # something failed on the way
+    if isinstance(error, (UsageError, ReplyError)) and not is_ours:
         return Refusal(400, str(error), param=_named(str(error)))
     if isinstance(error, ModelNotFound):
         return Refusal(404, str(error), param="model", code="model_not_found")

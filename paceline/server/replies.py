@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.request import Event, Logprobs
-from paceline.engine.completion import Completion
+from paceline.engine.completion import LOWEST, Completion, named
 from paceline.engine.metrics import SpeculationMetrics
 from paceline.server.metrics import plain_seconds
 from paceline.service.llm import LLM
@@ -14,7 +14,6 @@ from paceline.text.stream import IncrementalDecoder
 from paceline.text.tokenizer import Tokenizer
 
 Json = dict[str, Any]
-LOWEST = -9999.0  # JSON has no infinity
 
 
 def usage(completions: Sequence[Completion], cached: Sequence[int], *, each: int, predicted: bool) -> Json:
@@ -62,18 +61,13 @@ def chat_logprobs(entries: Sequence[Logprobs], tokenizer: Tokenizer) -> Json:
     return {
         "content": [
             {
-                **_entry(one.token, one.logprob, tokenizer),
-                "top_logprobs": [_entry(token, value, tokenizer) for token, value in one.top],
+                **named(one.token, one.logprob, tokenizer),
+                "top_logprobs": [named(token, value, tokenizer) for token, value in one.top],
             }
             for one in entries
         ],
         "refusal": None,
     }
-
-
-def _entry(token: int, logprob: float, tokenizer: Tokenizer) -> Json:
-    raw = tokenizer.token_bytes(token)
-    return {"token": raw.decode(errors="replace"), "logprob": max(logprob, LOWEST), "bytes": [*raw]}
 
 
 def text_logprobs(entries: Sequence[Logprobs], tokenizer: Tokenizer, offset: int) -> Json:
