@@ -12,7 +12,7 @@ import typer
 
 from paceline.cli import options as o
 from paceline.cli.finite import finite
-from paceline.cli.generate import read_file
+from paceline.cli.texts import read_file
 
 if TYPE_CHECKING:
     from paceline.audit.audit import Audit

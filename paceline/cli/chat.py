@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import typer
 
 from paceline.cli import options as o
 from paceline.cli.conversation import COMMANDS, Conversation
 from paceline.cli.editor import Editor, history_file
-from paceline.cli.generate import decode
 from paceline.cli.terminal import importing, say
+from paceline.cli.texts import decode
 from paceline.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
-@o.takes(*o.LOADING, *o.DRAWING, *o.ENDING, "system", "threads")
+@o.takes(*o.LOADING, *o.DRAWING, *o.ENDING, "system", "threads", **dict.fromkeys(o.OWN))
 def chat(given: o.Shared) -> int:
     """Talk with a model, turn by turn. /help lists what a turn may be besides text.
 
-    In a pipe, every line is a turn.
+    In a pipe, every line is a turn. How tokens are drawn is the model's own affair where its publisher says it, and you
+    do not.
 
     Example: paceline chat --system "Answer in one sentence."
     """
@@ -33,6 +34,7 @@ def chat(given: o.Shared) -> int:
         raise UsageError("turns come from stdin, and stdin is closed", hint="leave out `<&-`")
 
     with importing():
+        from paceline.formats.generation import own_settings
         from paceline.service.llm import LLM
         from paceline.text.chat import ChatTemplate
 
@@ -44,11 +46,15 @@ def chat(given: o.Shared) -> int:
             "this model has no chat template: it is a base model, which continues texts",
             hint="use `paceline generate --raw`, or a model made for conversations",
         ) from error
-    conversation = Conversation(llm, params, given.system)
+    usual = own_settings(llm.target.path) if llm.target.path else {}
+    own = {name: value for name, value in usual.items() if getattr(given, name) is None}
+    conversation = Conversation(llm, replace(params, **own), given.system)
     if sys.stdin.isatty():
         drafters = ", ".join(llm.setup.drafters)
         speculation = f"drafts by {drafters}" if drafters else "speculation off"
-        say(f"{llm.setup.model} · {speculation}. /help for help, Ctrl-D ends.")
+        drawn = "".join(f"{name} {value:g}, " for name, value in own.items())
+        said = f" · {drawn}as its publisher says" if drawn else ""
+        say(f"{llm.setup.model} · {speculation}{said}. /help for help, Ctrl-D ends.")
         return _talk(conversation)
     for line in read_lines(conversation):
         if not conversation.take(line):

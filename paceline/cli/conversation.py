@@ -149,7 +149,7 @@ class Conversation:
         interrupted = play(reply, Screen(Painter(IncrementalDecoder(self.llm.tokenizer, at_start=False))))
         completion = reply.completion
         self.totals.add(completion)
-        finish(self.llm, completion, interrupted=interrupted, max_tokens=self.params.max_tokens)
+        finish(self.llm, completion, params, interrupted=interrupted)
         del self.turns[: len(turns) - len(kept)]
         return completion, interrupted
 

@@ -1,4 +1,4 @@
-"""`paceline generate`: one prompt, one reply."""
+"""`paceline generate`: one prompt, one reply; or many from a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from paceline.cli import options as o
+from paceline.cli.many import read_asked, reply_to_all
 from paceline.cli.terminal import Notice
+from paceline.cli.texts import read_file, text_of
 from paceline.errors import UsageError
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -51,6 +53,26 @@ def generate(
             "-p",
             help="The same as the argument.",
             metavar="TEXT",
+            show_default=False,
+            rich_help_panel="Running",
+        ),
+    ] = None,
+    messages: Annotated[
+        str | None,
+        typer.Option(
+            "--messages",
+            help="A conversation as JSON, in OpenAI's shape; or one on each line, with replies as JSON lines.",
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel="Running",
+        ),
+    ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(
+            "--prompts",
+            help="A prompt on each line, with replies as JSON lines.",
+            metavar="FILE",
             show_default=False,
             rich_help_panel="Running",
         ),
@@ -94,7 +116,19 @@ def generate(
         raise UsageError("a prompt is given once, got an argument and --prompt", hint="drop one of the two")
     config, params = given.chosen()
     expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
-    text = read_prompt(prompt if prompt_option is None else prompt_option, raw=raw)
+    is_many = False
+    if messages is not None or prompts is not None:
+        if prompt is not None or prompt_option is not None or expected is not None:
+            raise UsageError(
+                "--messages and --prompts say what to reply to, and --prediction is for one prompt; got two of these",
+                hint="leave one of them out",
+            )
+        asked, is_many = read_asked(messages=messages, prompts=prompts, raw=raw)
+    else:
+        asked = [read_prompt(prompt if prompt_option is None else prompt_option, raw=raw)]
+    if not raw:
+        lead = [{"role": "system", "content": given.system}] if given.system is not None else []
+        asked = [[*lead, *([{"role": "user", "content": one}] if isinstance(one, str) else one)] for one in asked]
 
     from paceline.cli.main import INTERRUPTED
     from paceline.cli.reply import finish, play
@@ -105,19 +139,20 @@ def generate(
         from paceline.text.stream import IncrementalDecoder
 
     llm = LLM(**asdict(config), progress=not quiet)
-    if raw:
-        reply = llm.stream(text, params, special=special, prediction=expected)
+    if is_many:
+        return 0 if reply_to_all(llm, asked, params) else 1
+    if isinstance(asked[0], str):
+        reply = llm.stream(asked[0], params, special=special, prediction=expected)
     else:
-        messages = [{"role": "system", "content": given.system}] if given.system is not None else []
-        reply = llm.chat([*messages, {"role": "user", "content": text}], params, prediction=expected)
+        reply = llm.chat(asked[0], params, prediction=expected)
     screen = None if as_json else Screen(Painter(IncrementalDecoder(llm.tokenizer, at_start=False)))
     interrupted = play(reply, screen)
     completion = reply.completion
     if as_json:
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        print(json.dumps(completion.to_json(), ensure_ascii=not is_utf8))
+        print(json.dumps(completion.to_json(llm.tokenizer), ensure_ascii=not is_utf8))
     elif not quiet:
-        finish(llm, completion, interrupted=interrupted, max_tokens=params.max_tokens)
+        finish(llm, completion, params, interrupted=interrupted)
     if verbose:
         say(completion.control_reason)
     return INTERRUPTED if interrupted else 0
@@ -135,20 +170,16 @@ def read_prompt(argument: str | None, *, raw: bool) -> str:
         if sys.stdin.isatty():
             sys.stderr.write("Type the prompt; end it with Ctrl-D on a line of its own.\n")
         data = sys.stdin.buffer.read()
-        text = _text(data, "stdin")
+        text = text_of(data, "stdin")
     else:
-        text = _text(argument.encode(errors="surrogateescape"), "the prompt")
-        if piped := _text(_piped(), "stdin"):
+        text = text_of(argument.encode(errors="surrogateescape"), "the prompt")
+        if piped := text_of(_piped(), "stdin"):
             text = f"{text}\n\n{piped}"
     if not raw:
         text = text.removesuffix("\n").removesuffix("\r")
     if not (text if raw else text.strip()):
         raise UsageError("the prompt is empty", hint='paceline generate "your prompt", or pipe a text into it')
     return text
-
-
-def _text(data: bytes, where: str) -> str:
-    return decode(data, where).removeprefix("\ufeff")
 
 
 def _piped() -> bytes:
@@ -167,31 +198,3 @@ def _piped() -> bytes:
     finally:
         waiting.cancel()
         notice.clear()
-
-
-def read_file(path: str, what: str) -> str:
-    """Return the text of a file that an option names.
-
-    Raises:
-        UsageError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        with open(path, "rb") as file:
-            return decode(file.read(), f"{what} `{path}`").removeprefix("\ufeff")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"{what} must name a file that can be read, got `{path}`: {reason}",
-            hint="check the path",
-        ) from error
-
-
-def decode(data: bytes, where: str) -> str:
-    """Return bytes as text; raise `UsageError` with the place of a byte that is not UTF-8."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{where} must be UTF-8 text; byte {error.start} is `0x{data[error.start]:02x}`",
-            hint="convert it first, for example with iconv -t UTF-8",
-        ) from error

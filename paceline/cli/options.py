@@ -29,6 +29,7 @@ LOADING = ("model", "quant", "context", "draft", "draft_tokens", "draft_quant", 
 FORMS = ("json_schema", "regex", "lark")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "min_tokens")
 DRAWING = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", *PENALTIES)
+OWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")  # a model may have its own
 ENDING = ("seed", "stop", "ignore_eos")
 
 Command = Callable[..., int | None]
@@ -216,15 +217,16 @@ class Shared:
         ),
     ] = PARAMS.logprobs
     seed: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--seed",
             "-s",
-            help="Same seed, same reply; with --verify coupled whatever is drafted.",
+            help="Same seed, same reply; with --verify coupled whatever is drafted. Drawn, and shown, if not given.",
             metavar="S",
+            show_default=False,
             rich_help_panel=_DRAW,
         ),
-    ] = PARAMS.seed
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End before this text; may be repeated.", metavar="STR", rich_help_panel=_DRAW),
@@ -255,6 +257,7 @@ class Shared:
         from paceline.sample.params import validate
 
         given = {name: getattr(self, name) for name in self.taken}
+        given = {name: value for name, value in given.items() if value is not None or name not in OWN}
         lists = {
             "stop": tuple(self.stop or ()),
             "bad_words": tuple(self.bad_words or ()),

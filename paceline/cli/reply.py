@@ -11,6 +11,7 @@ from paceline.cli.terminal import OFF, Interrupt, Notice, Screen, colour_of, fol
 from paceline.control.base import OFF as REFUSED
 
 if TYPE_CHECKING:
+    from paceline.core.request import SamplingParams
     from paceline.engine.completion import Completion
     from paceline.service.llm import LLM
     from paceline.service.reply import Reply
@@ -43,7 +44,12 @@ def play(reply: Reply, screen: Screen | None) -> bool:
 
 
 def summary(
-    completion: Completion, *, plain_seconds: float | None, limit: str = "", ended_at_once: bool = False
+    completion: Completion,
+    *,
+    plain_seconds: float | None,
+    limit: str = "",
+    ended_at_once: bool = False,
+    is_drawn: bool = False,
 ) -> list[str]:
     """Sum a reply up in parts: speed, how much was guessed right, and the gain over decoding without drafts.
 
@@ -51,6 +57,7 @@ def summary(
         plain_seconds: estimate for one token on this machine without speculation.
         limit: the limit that cut the reply, if one did.
         ended_at_once: whether the model's first token ended the reply.
+        is_drawn: whether tokens were drawn, so that the seed matters.
     """
     metrics, timing, count = completion.metrics, completion.timing, len(completion.token_ids)
     seconds = timing.prefill_seconds + timing.decode_seconds
@@ -66,6 +73,8 @@ def summary(
         parts.append("the model ended at once")
     else:
         parts.append("speculation off" if not completion.setup.drafters else "nothing to guess from")
+    if is_drawn:
+        parts.append(f"seed {completion.seed}")
     if completion.setup.drafters and completion.control_reason.startswith(REFUSED):
         parts.append(completion.control_reason)
     if not completion.setup.lossless:
@@ -75,21 +84,24 @@ def summary(
     return parts
 
 
-def finish(llm: LLM, completion: Completion, *, interrupted: bool, max_tokens: int) -> None:
+def finish(llm: LLM, completion: Completion, params: SamplingParams, *, interrupted: bool) -> None:
     """Write the summary line to stderr. Measures the plain time per token if there is a gain to report."""
     limit = ""
     if interrupted:
         limit = "interrupted"
     elif completion.finish_reason == "length":
-        full = len(completion.token_ids) < max_tokens
-        limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {max_tokens}"
+        most = params.max_tokens
+        full = len(completion.token_ids) < most
+        limit = f"cut: the context of {llm.context} tokens is full" if full else f"cut at --max-tokens {most}"
     plain = None
     if completion.metrics.drafted_tokens and completion.tokens_per_second:
         plain = estimate_plain(llm, completion)
     first = completion.token_ids[:1]
     is_end = completion.finish_reason == "stop" and len(completion.token_ids) <= 1
     ended_at_once = is_end and llm.tokenizer.eos_ids.issuperset(first)  # and no stop string ended it
-    parts = summary(completion, plain_seconds=plain, limit=limit, ended_at_once=ended_at_once)
+    parts = summary(
+        completion, plain_seconds=plain, limit=limit, ended_at_once=ended_at_once, is_drawn=not params.is_greedy
+    )
     say(fold(parts, shutil.get_terminal_size().columns) if sys.stderr.isatty() else " · ".join(parts))
 
 

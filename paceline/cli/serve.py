@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from paceline.cli import options as o
-from paceline.cli.generate import read_file
 from paceline.cli.terminal import importing, say
+from paceline.cli.texts import read_file
 from paceline.config import LLMConfig, drafters_of
 from paceline.errors import UsageError
 

@@ -8,6 +8,9 @@ from paceline.core.aliases import Json
 from paceline.core.request import FinishReason, Logprobs
 from paceline.engine.metrics import SpeculationMetrics
 from paceline.errors import PacelineError
+from paceline.text.tokenizer import Tokenizer
+
+LOWEST = -9999.0  # JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Completion:
     logprobs: tuple[Logprobs, ...] | None = field(default=None, repr=False)  # `None`: not asked for
     control_reason: str = ""  # why this many tokens were drafted, in a sentence
     error: PacelineError | None = None
+    seed: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -60,8 +64,12 @@ class Completion:
         after = len(self.token_ids) - 1
         return after / self.timing.decode_seconds if after > 0 and self.timing.decode_seconds > 0 else 0.0
 
-    def to_json(self) -> Json:
-        """Return the object that `--json` prints."""
+    def to_json(self, tokenizer: Tokenizer | None = None) -> Json:
+        """Return the object that `--json` prints; `KEYS` of `json_keys` says what each key means.
+
+        Args:
+            tokenizer: gives the tokens of log probabilities their text and bytes.
+        """
         metrics, timing, setup = self.metrics, self.timing, self.setup
         reply: Json = {
             "model": setup.model,
@@ -70,6 +78,7 @@ class Completion:
             "control": setup.control,
             "lossless": setup.lossless,
             "reproducible": setup.reproducible,
+            "seed": self.seed,
             "text": self.text,
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
@@ -106,11 +115,21 @@ class Completion:
             reply["error"] = {"message": str(self.error), "hint": self.error.hint}
         if self.logprobs is not None:
             reply["logprobs"] = [
-                {**_entry(one.token, one.logprob), "top_logprobs": [_entry(*alternative) for alternative in one.top]}
+                {
+                    **_entry(one.token, one.logprob, tokenizer),
+                    "top_logprobs": [_entry(*alternative, tokenizer) for alternative in one.top],
+                }
                 for one in self.logprobs
             ]
         return reply
 
 
-def _entry(token: int, logprob: float) -> Json:
-    return {"token_id": token, "logprob": max(logprob, -9999.0)}  # JSON has no infinity
+def _entry(token: int, logprob: float, tokenizer: Tokenizer | None) -> Json:
+    own = {"logprob": max(logprob, LOWEST)} if tokenizer is None else named(token, logprob, tokenizer)
+    return {"token_id": token, **own}
+
+
+def named(token: int, logprob: float, tokenizer: Tokenizer) -> Json:
+    """Return a log probability with the token's text and bytes, as OpenAI's clients read it."""
+    raw = tokenizer.token_bytes(token)
+    return {"token": raw.decode(errors="replace"), "logprob": max(logprob, LOWEST), "bytes": [*raw]}

@@ -78,4 +78,5 @@ class RequestOutput:
                 None if self.request.params.logprobs is None else tuple(self.logprobs),
                 control_reason,
                 self.error,
+                self.request.params.seed,
             )
