@@ -92,9 +92,9 @@ def rm(name: Annotated[str, typer.Argument(help="A name that `paceline models` l
 
 def _here(source: str) -> Path:
     """Return a model's path; a known one is not fetched for it."""
-    from paceline.formats.catalog import KNOWN, is_here, resolve
+    from paceline.formats.catalog import is_here, known_models, resolve
 
-    if source in KNOWN and not is_here(source):
+    if not is_here(source) and source in [record.name for record in known_models()]:
         raise UsageError(f"the model must be here, got `{source}`, which is not", hint=f"paceline pull {source}")
     return resolve(source)
 

