@@ -20,7 +20,7 @@ SPREAD := -n auto --maxprocesses 4 --dist loadfile
 PIP := -m pip --disable-pip-version-check --quiet
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-slow check format bench replay install clean python
+.PHONY: help demo docs wheels test test-slow check format bench replay install clean python
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -54,13 +54,23 @@ bench: install  ## measure this machine: make bench BENCH="--help"
 	$(BIN)/python $(PIP) install -e ".[bench]" --no-build-isolation
 	$(BIN)/paceline bench kernels $(BENCH)
 
+docs: install  ## build the documentation into docs/_build/html; broken references are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+wheels: install  ## build a wheel that runs elsewhere, install it where there is no compiler, and try it
+	$(BIN)/python $(PIP) install -e ".[wheels]" --no-build-isolation
+	rm -rf dist/plain && $(BIN)/python $(PIP) wheel . --no-deps -w dist/plain -C cmake.define.PACELINE_PORTABLE=ON
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair dist/plain/*.whl -w dist
+	@$(BIN)/paceline pull $(MODEL)
+	$(BIN)/python tools/try_wheel.py $$(ls -t dist/*.whl | head -1) --model $(MODEL)
+
 replay: install  ## judge the controller on recorded replies: make replay REPLAY="--control fixed:4"
 	$(BIN)/python tools/replay.py $(REPLAY)
 
 install: $(VENV)/.stamp  ## the development environment
 
 clean:  ## remove environments and everything built
-	rm -rf $(VENV) $(DEMO_VENV) build dist bench-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO_VENV) docs/_build docs/reference build dist bench-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find paceline tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 python:

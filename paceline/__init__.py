@@ -76,22 +76,22 @@ def load(model: str | None = None, **settings: Any) -> LLM:
 
     Args:
         model: a known name, a `.gguf` file, a Hugging Face folder, or `hf:org/name[:file.gguf or :type]`.
-        settings: what is left out takes its default from `paceline.config.LLMConfig`.
-            draft: what guesses, "auto", "off", "ngram", …, a smaller model to draft with, or several with commas
-                between; docs/guides/speculation.md and `paceline generate --help` list all names.
-            draft_tokens: how many tokens are guessed per round at most, 0 to 64.
-            control: what decides how much to guess, "optimal" (what pays on this machine), "fixed", ….
-            verify: how guesses are checked, "coupled", "rejection", …. With the first alone a seed repeats whatever is
-                drafted; "typical" and "lenient:0.8" are lossy.
-            threads: None is one per usable core.
-            context: tokens that prompt and reply share; None is the model's own, at most 8192.
-            quant, draft_quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.
-                A draft model may also be "q4s", the smallest, which leaves alone what has four bits already.
-            draft_head: how many tokens, the most frequent, a draft model may guess; 0 is all.
-            slots: how many replies may run at once.
-            cache_bytes: what their keys and values may take; None is room for `slots` whole contexts. With less,
-                replies wait or are read again when there is room; no token changes.
-            progress: show bars on a terminal while loading.
+        draft: what guesses, "auto", "off", "ngram", …, a smaller model to draft with, or several with commas between;
+            docs/guides/speculation.md and `paceline generate --help` list all names.
+        draft_tokens: how many tokens are guessed per round at most, 0 to 64.
+        control: what decides how much to guess, "optimal" (what pays on this machine), "fixed", ….
+        verify: how guesses are checked, "coupled", "rejection", …. With the first alone a seed repeats whatever is
+            drafted; "typical" and "lenient:0.8" are lossy.
+        threads: None is one per usable core.
+        context: tokens that prompt and reply share; None is the model's own, at most 8192.
+        quant: repack the linear layers as "q4", "q8", "bf16" or "f32"; "auto" keeps the file's own.
+        draft_quant: the same for a draft model, which may also be "q4s", the smallest; it leaves alone what has four
+            bits already.
+        draft_head: how many tokens, the most frequent, a draft model may guess; 0 is all.
+        slots: how many replies may run at once.
+        cache_bytes: what their keys and values may take; None is room for `slots` whole contexts. With less, replies
+            wait or are read again when there is room; no token changes.
+        progress: show bars on a terminal while loading.
 
     Raises:
         PacelineError: of the kind that fits; its `hint` says what to do.

@@ -19,7 +19,7 @@ SIZED = (".py", ".cpp", ".h", ".inc")
 
 # A module imports its own level and lower ones.
 LEVELS = {
-    **dict.fromkeys(("core", "errors", "registry", "choices", "config", "hardware", "store"), 0),
+    **dict.fromkeys(("core", "errors", "registry", "choices", "config", "environment", "hardware", "store"), 0),
     **dict.fromkeys(("text", "formats", "model", "kernels", "sample", "verify", "estimate", "control", "_native"), 1),
     "draft": 2,
     "lab": 2,

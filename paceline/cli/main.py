@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import paceline
 from paceline.cli.terminal import is_coloured
+from paceline.environment import VARIABLES
 from paceline.errors import PacelineError
 
 COMMANDS = {
@@ -95,7 +96,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=f"[bold]Environment[/bold]  {', '.join(VARIABLES)}")
 def root(
     ctx: typer.Context,
     version: bool = typer.Option(

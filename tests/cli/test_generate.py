@@ -19,6 +19,7 @@ CONTRACT = {
     "control": str,
     "lossless": bool,
     "reproducible": bool,
+    "seed": int,
     "text": str,
     "token_ids": list,
     "finish_reason": str,
@@ -108,10 +109,11 @@ def test_json_has_log_probabilities_when_asked(quick):
     check_shape(fast, {**CONTRACT, "logprobs": list})
     assert plain["logprobs"] == fast["logprobs"]
     assert [one["token_id"] for one in fast["logprobs"]] == fast["token_ids"]
+    entry = {"token_id": int, "token": str, "logprob": float, "bytes": list}
     for one in fast["logprobs"]:
-        check_shape(one, {"token_id": int, "logprob": float, "top_logprobs": list})
+        check_shape(one, {**entry, "top_logprobs": list})
         assert len(one["top_logprobs"]) == 2
-        assert one["top_logprobs"][0] == {"token_id": one["token_id"], "logprob": one["logprob"]}  # greedy
+        assert one["top_logprobs"][0] == {name: one[name] for name in entry}  # greedy
 
 
 def test_distribution_settings_change_replies_alike_with_and_without_drafts(cli):

@@ -1,7 +1,5 @@
 """Requests come in, wait, run, end or are cancelled, and the numbers about them add up."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -175,34 +173,6 @@ def test_each_request_ends_in_exactly_one_event():
         engine.add(Request(i, [i, 1, 2], SamplingParams(0.9, seed=i, max_tokens=5 + i)))
     ends = [event.request for event in engine.run() if event.finish_reason]
     assert sorted(ends) == list(range(6))
-
-
-def test_a_long_prompt_is_read_in_pieces_beside_others():
-    model = TinyModel(VOCAB, reach=None, context=2048)
-    engine = engine_of(model, context=1500)
-    engine.parts = replace(engine.parts, clock=lambda: 0.0)  # reading holds nothing up
-    engine.add(Request(1, [3], SamplingParams(max_tokens=8)))
-    said = {0: [], 1: [len(event.tokens) for event in engine.step()]}
-    engine.add(Request(0, [1, 2] * 500, SamplingParams(max_tokens=2)))
-    for event in engine.run():
-        said[event.request].append(len(event.tokens))
-        assert event.round.committed == len(event.tokens)
-    assert said[0] == [0, 0, 0, 0, 1, 1]  # 1000 tokens: 32 before the time of a row is known, then pieces of 255
-    assert said[1] == [1] * 8
-    assert ROWS == 256
-
-
-def test_prompts_that_come_together_are_read_together(monkeypatch):
-    """A reply is held up by those that came before it began, and hardly by later ones."""
-    monkeypatch.setattr(Scheduler, "_beside", lambda *_: 7)
-    engine = engine_of(TinyModel(VOCAB, reach=None, context=2048), context=1500)
-    for i in range(4):
-        engine.add(Request(i, [i] * 250, SamplingParams(max_tokens=8)))
-    rounds = [engine.step() for _ in range(5)]
-    assert [max(event.round.rows for event in events) for events in rounds[:4]] == [256, 256, 256, 238]
-    assert all(event.tokens for event in rounds[4])
-    engine.add(Request(4, [4] * 250, SamplingParams(max_tokens=8)))
-    assert engine.step()[0].round.rows == 4 + 7
 
 
 # ---- parts of a round
