@@ -59,7 +59,7 @@ docs: install  ## build the documentation into docs/_build/html; broken referenc
 
 wheels: install  ## build a wheel that runs elsewhere, install it where there is no compiler, and try it
 	$(BIN)/python $(PIP) install -e ".[wheels]" --no-build-isolation
-	rm -rf dist/plain && $(BIN)/python $(PIP) wheel . --no-deps -w dist/plain -C cmake.define.PACELINE_PORTABLE=ON
+	rm -rf dist/plain && $(BIN)/python $(PIP) wheel . --no-deps -w dist/plain
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair dist/plain/*.whl -w dist
 	@$(BIN)/paceline pull $(MODEL)
 	$(BIN)/python tools/try_wheel.py $$(ls -t dist/*.whl | head -1) --model $(MODEL)
