@@ -3,6 +3,7 @@
 Models that many tests want are made or loaded once, by each worker that runs tests.
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -10,10 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from paceline.formats.catalog import models_folder
+
 sys.path.insert(0, str(Path(__file__).parent / "model"))
 
 # Numpy's threads and the pool's would wait for each other's cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# What tests measure of this machine is kept beside the build, not among the user's measurements; models are the user's.
+HOME = Path(__file__).parent.parent / "build" / "home-of-tests"
+HOME.mkdir(parents=True, exist_ok=True)
+with contextlib.suppress(FileExistsError):
+    (HOME / "models").symlink_to(models_folder(), target_is_directory=True)
+os.environ["PACELINE_HOME"] = str(HOME)
 
 # What drafters learn in tests is not kept, and what they do must not depend on what the user's have learnt.
 os.environ["PACELINE_MEMORY"] = "off"

@@ -129,6 +129,7 @@ def audit(
         "lossless": verifier.lossless,
     }
     base = params or SamplingParams(max_tokens=64)
+    found.setup["seed"] = base.seed
     temperatures = tuple(dict.fromkeys((0.0, temperature)))
     total = len(prompts) * len(temperatures) + 1
     for index, prompt in enumerate(prompts):

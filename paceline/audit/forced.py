@@ -86,11 +86,11 @@ def first_difference(
 
 
 def margin_of(row: Floats, view: View, path: Sequence[int], wanted: int, got: int) -> float:
-    """Return by how much `wanted` beats `got` in the draw's scores; infinite if `got` cannot be drawn at all."""
+    """Return by how much `wanted` beats `got` in the draw's scores; infinite if one of them cannot be drawn at all."""
     if view.params.is_greedy:
         changed = adjust(row, view, path)
         return float(changed[wanted]) - float(changed[got])
     chosen = distribution(row, view, path)
     noise = gumbel(words(view.params.seed, Stream.GUMBEL, len(view.tokens) + len(path), chosen.ids))
     scores = dict(zip(chosen.ids.tolist(), (chosen.scores + noise).tolist(), strict=True))
-    return float(scores[wanted] - scores[got]) if got in scores else float("inf")
+    return float(scores[wanted] - scores[got]) if {wanted, got} <= scores.keys() else float("inf")

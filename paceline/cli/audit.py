@@ -34,7 +34,7 @@ _EXAMPLES = """\
 
 
 @app.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@o.takes(*o.LOADING, "prediction", *o.DRAWING, *o.ENDING, "threads", max_tokens=40, temperature=0.8)
+@o.takes(*o.LOADING, "prediction", *o.DRAWING, *o.ENDING, "threads", max_tokens=40, temperature=0.8, control="fixed")
 def audit(
     given: o.Shared,
     prompts: Annotated[
@@ -60,7 +60,8 @@ def audit(
 
     Answers every prompt plainly and with speculation, greedily and at --temperature, and compares token by token;
     reads every speculated reply once more and checks that the target alone would have drawn each token; compares many
-    short replies over a few tokens with the target's distribution. Exit code 1 if anything differs.
+    short replies over a few tokens with the target's distribution. Every round drafts unless --control says otherwise.
+    Exit code 1 if anything differs, and if nothing was drafted.
     """
     from paceline.audit.audit import Audit
     from paceline.audit.audit import audit as run
@@ -95,13 +96,13 @@ def audit(
         print(json.dumps(found.to_json()))
     else:
         show_audit(llm, found, params.temperature, interrupted=interrupted)
-    return INTERRUPTED if interrupted else 0 if found.passed else 1
+    return INTERRUPTED if interrupted else 0 if found.passed and found.drafted else 1
 
 
 def show_audit(llm: LLM, found: Audit, temperature: float, *, interrupted: bool) -> None:
     """Print the result of an audit."""
     said = found.to_json()
-    kinds = f"greedy and at temperature {temperature:g}" if temperature else "greedy"
+    kinds = f"greedy and at temperature {temperature:g} by the seed {said['seed']}" if temperature else "greedy"
     print(f"{said['replies']} replies, {said['tokens']} tokens, {kinds}, {said['seconds']:.0f} s")
     drafters = ", ".join(said["drafters"]) or "no drafter"
     print(f"drafted {said['drafted']} tokens with {drafters}, {said['accepted']} accepted")

@@ -277,13 +277,15 @@ def test_the_command_says_it_and_ends_with_its_code(llm, tmp_path, capsys, monke
     monkeypatch.setattr(engine, "LLM", lambda *arguments, **settings: llm)
     file = tmp_path / "prompts"
     file.write_text(REPEATING)
-    call = ["audit", "--draft", "ngram", "--max-tokens", "4", "--prompts", str(file), "--distribution-seconds", "0.01"]
-    assert run([*call, "--json"]) == 0
+    call = ["audit", "--draft", "ngram", "--max-tokens", "20", "--prompts", str(file), "--distribution-seconds", "0.01"]
+    assert run([*call, "--ignore-eos", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["passed"]
     assert said["distribution"]["draws"] > 0
-    assert run(call) == 0
+    assert run([*call, "--ignore-eos"]) == 0
     assert "PASSED" in capsys.readouterr().out
+    assert run([*call, "--max-tokens", "1"]) == 1, "a pass without a guess proves nothing"
+    assert "nothing was drafted" in capsys.readouterr().out
     assert run(["audit", "--prompts", str(tmp_path / "none")]) == 2
     assert "cannot read" in capsys.readouterr().err
 
@@ -295,7 +297,7 @@ def test_the_command_finds_a_fault_in_the_penalties(llm, tmp_path, capsys, monke
     call = ["audit", "--max-tokens", "20", "--ignore-eos", "--prompts", str(file), "--distribution-seconds", "0"]
     call += ["--frequency-penalty", "0.6", "--bad-word", "zz", "--logit-bias", "70=1", "--temperature", "1"]
     assert run(call) == 0
-    assert "at temperature 1," in capsys.readouterr().out
+    assert "at temperature 1 by the seed" in capsys.readouterr().out
     forget_penalties(monkeypatch)
     assert run(call) == 1
     assert "FAILED" in capsys.readouterr().out
