@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from paceline.errors import PacelineError
-from paceline.server import chat, completions, listing, schema
+from paceline.server import chat, completions, listing, responses, schema
 from paceline.server.errors import Refusal, answer, invalid
 from paceline.server.exchange import KEY
 from paceline.server.metrics import Metrics
@@ -74,7 +74,7 @@ def create_app(shelf: Shelf, limits: Limits, metrics: Metrics) -> FastAPI:
 
     app = FastAPI(title="Paceline", version="0.1.0", lifespan=life, docs_url=None, redoc_url=None)
     app.state.shelf, app.state.started, app.state.limits = shelf, int(time.time()), limits
-    for room in (chat, completions, listing):
+    for room in (chat, completions, responses, listing):
         app.include_router(room.router)
     _add_pages(app, shelf, metrics)
     _add_errors(app)

@@ -26,6 +26,22 @@ router = APIRouter(route_class=Route)
 @router.post("/v1/chat/completions")
 async def chat(body: ChatBody, request: Request) -> Response:
     """Reply to a conversation."""
+    host, use, replies = await begin(request, body)
+    if body.stream:
+        return stream(_chunks(host, body, replies, use))
+    completions = await whole(replies, request)
+    choices = [_choice(i, one, use, replies.llm) for i, one in enumerate(completions)]
+    return JSONResponse(
+        {**head(host, "chat.completion", "chatcmpl"), "choices": choices, **numbers(body, replies, completions)}
+    )
+
+
+async def begin(request: Request, body: ChatBody) -> tuple[Host, ToolUse, Replies]:
+    """Take places for the replies to a conversation; return the model, how replies are read, and them.
+
+    Raises:
+        Refusal: settings contradict each other, or there is no place.
+    """
     if body.top_logprobs is not None and not body.logprobs:
         raise Refusal(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
     if body.max_tokens is not None and body.max_completion_tokens is not None:
@@ -46,13 +62,7 @@ async def chat(body: ChatBody, request: Request) -> Response:
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             changes=changes,
         )
-    if body.stream:
-        return stream(_chunks(host, body, replies, use))
-    completions = await whole(replies, request)
-    choices = [_choice(i, one, use, replies.llm) for i, one in enumerate(completions)]
-    return JSONResponse(
-        {**head(host, "chat.completion", "chatcmpl"), "choices": choices, **numbers(body, replies, completions)}
-    )
+    return host, use, replies
 
 
 def _read(llm: LLM, body: ChatBody) -> tuple[ToolUse, list[int]]:

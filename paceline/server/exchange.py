@@ -178,18 +178,27 @@ def raise_failed(event: Event) -> None:
         raise Refusal(503, "the reply was cancelled, for the server is about to end", code="draining")
 
 
-def stream(chunks: AsyncIterator[Json]) -> EventSourceResponse:
-    """Send chunks as server-sent events; an error becomes the last one, because the status has gone out."""
+def stream(chunks: AsyncIterator[Json], *, is_typed: bool = False) -> EventSourceResponse:
+    """Send chunks as server-sent events; an error becomes the last one, because the status has gone out.
+
+    Args:
+        is_typed: each chunk has a type, which is its event's name too; else the last line says that nothing follows.
+    """
 
     async def lines() -> AsyncIterator[dict[str, str]]:
         try:
             async with aclosing(chunks) as said:  # type: ignore[type-var]
                 async for chunk in said:
-                    yield {"data": json.dumps(chunk, ensure_ascii=False)}
+                    event = {"event": chunk["type"]} if is_typed else {}
+                    yield {**event, "data": json.dumps(chunk, ensure_ascii=False)}
         except Exception as error:
             refusal = refusal_of(error)
             failed = body_of(refusal.status, str(refusal), param=refusal.param, code=refusal.code)
-            yield {"data": json.dumps(failed)}
-        yield {"data": "[DONE]"}
+            if is_typed:
+                yield {"event": "error", "data": json.dumps({**failed["error"], "type": "error"})}
+            else:
+                yield {"data": json.dumps(failed)}
+        if not is_typed:
+            yield {"data": "[DONE]"}
 
     return EventSourceResponse(lines(), ping=PING, headers={"X-Accel-Buffering": "no"})

@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 import uvicorn
+from talker import write_talker
 
 from paceline.server.app import Limits, create_app
 from paceline.server.bridge import Host
@@ -78,3 +79,30 @@ def serving(load, **settings):
 def alone(talker):
     """The same model without a server."""
     return LLM(talker, draft="off", context=2048)
+
+
+# ---- models that call tools, and that think
+
+TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }} <tool_call>{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments.city }}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{{ '<think>' if enable_thinking }}{% endif %}</think>"
+)
+
+
+@pytest.fixture(scope="session")
+def caller(tmp_path_factory):
+    path = write_talker(tmp_path_factory.mktemp("caller") / "caller.gguf", template=TEMPLATE.replace("</think>", "", 1))
+    with serving(lambda: LLM(path, draft="suffix", context=2048, slots=4)) as server, server.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def thinker(tmp_path_factory):
+    path = write_talker(
+        tmp_path_factory.mktemp("thinker") / "thinker.gguf",
+        template=TEMPLATE.removesuffix("</think>") + "{# </think> #}",
+    )
+    with serving(lambda: LLM(path, draft="suffix", context=2048, slots=4)) as server, server.client() as client:
+        yield client

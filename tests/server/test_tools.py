@@ -8,14 +8,8 @@ from talker import write_talker
 
 from paceline.errors import UsageError
 from paceline.service.llm import LLM
-from tests.server.conftest import serving
+from tests.server.conftest import TEMPLATE
 
-TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{{ tools | tojson }} <tool_call>{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments.city }}{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{{ '<think>' if enable_thinking }}{% endif %}</think>"
-)
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 5}}, "required": ["city"]}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "parameters": CITY | {"additionalProperties": False}}},
@@ -23,23 +17,6 @@ TOOLS = [
 ]
 ASK = [{"role": "user", "content": "How is it in Bonn?"}]
 CALL = '<tool_call>\n\\{"name": "weather", "arguments": \\{"city": "[a-z]{3}"\\}\\}\n</tool_call>'
-
-
-@pytest.fixture(scope="module")
-def caller(tmp_path_factory):
-    path = write_talker(tmp_path_factory.mktemp("caller") / "caller.gguf", template=TEMPLATE.replace("</think>", "", 1))
-    with serving(lambda: LLM(path, draft="suffix", context=2048, slots=4)) as server, server.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory):
-    path = write_talker(
-        tmp_path_factory.mktemp("thinker") / "thinker.gguf",
-        template=TEMPLATE.removesuffix("</think>") + "{# </think> #}",
-    )
-    with serving(lambda: LLM(path, draft="suffix", context=2048, slots=4)) as server, server.client() as client:
-        yield client
 
 
 def said(client, **body):
