@@ -83,7 +83,6 @@ def _bare(options: list[Any]) -> list[Any]:
 
 app = typer.Typer(
     cls=Subcommands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

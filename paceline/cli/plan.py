@@ -56,7 +56,20 @@ def plan(
     hardware: Annotated[
         str | None,
         typer.Option(
-            help="A known machine: a100, h100, 4090, laptop, …; a100 if not given.", metavar="NAME", show_default=False
+            help="A known machine (a100, b200, mi300x, 5090, m4-max, ryzen-9950x, laptop, …), or a JSON file with its "
+            "bandwidth, flops and memory; a100 if not given.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(help="GB/s of your memory, for the machine's.", metavar="N", callback=finite, show_default=False),
+    ] = None,
+    flops: Annotated[
+        float | None,
+        typer.Option(
+            help="TFLOPS at 16 bits of your machine, for the other's.", metavar="N", callback=finite, show_default=False
         ),
     ] = None,
     acceptance: Annotated[
@@ -124,6 +137,8 @@ def plan(
         target,
         draft,
         hardware=hardware,
+        bandwidth=bandwidth,
+        flops=flops,
         acceptance=None if acceptance is None else _odds(acceptance),
         context=context,
         batch=batch,

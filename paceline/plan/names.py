@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,13 +17,39 @@ from paceline.plan.shapes import ALIASES, SHAPES, VOCABULARIES, Shape, drafts_fo
 T = TypeVar("T")
 
 
-def hardware_of(name: str) -> Hardware:
-    """Return a known machine.
+def hardware_of(name: str, *, bandwidth: float | None = None, flops: float | None = None) -> Hardware:
+    """Return a machine: a known one, one that a JSON file describes, or a known one with numbers of the user's.
+
+    Args:
+        name: of a known machine, or a file with `bandwidth` (GB/s), `flops` (TFLOPS at 16 bits) and `memory` (GB).
+        bandwidth: GB/s that memory brings. flops: 1e12 operations per second, a multiply and an add counting as two.
 
     Raises:
-        UsageError: none goes by that name.
+        UsageError: no machine goes by that name, the file is of another shape, or a number cannot be meant.
     """
-    return _known("hardware", name, HARDWARE)
+    found = _machine_in(Path(name).expanduser()) if name.endswith(".json") else _known("hardware", name, HARDWARE)
+    changes = {"bytes_per_second": (bandwidth, 1e9), "operations": (flops, 1e12)}
+    given = {key: value * unit for key, (value, unit) in changes.items() if value is not None}
+    if not given:
+        return found
+    if not all(0 < value < math.inf for value in given.values()):
+        raise UsageError("bandwidth and flops must be positive numbers", hint="--bandwidth 90 is 90 GB/s")
+    return replace(found, name="yours", source=f"{' and '.join(given)} as given, else as {found.name}", **given)
+
+
+def _machine_in(path: Path) -> Hardware:
+    try:
+        said = json.loads(path.read_bytes())
+        numbers = [float(said[key]) for key in ("bandwidth", "flops", "memory")]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(
+            f"hardware must be a known machine or a JSON file with bandwidth, flops and memory, got `{path}`: {error}",
+            hint='{"bandwidth": 90, "flops": 4.4, "memory": 64}, in GB/s, TFLOPS and GB',
+        ) from error
+    if not all(0 < number < math.inf for number in numbers):
+        raise UsageError(f"bandwidth, flops and memory must be positive numbers, got `{numbers}`")
+    step = float(said.get("step_seconds", 1e-4))
+    return Hardware(path.stem, numbers[0] * 1e9, numbers[1] * 1e12, numbers[2] * 1e9, step, f"as {path} says")
 
 
 def shape_of(name: str) -> tuple[Shape, float | None]:

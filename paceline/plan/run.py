@@ -24,6 +24,8 @@ def run_plan(
     draft: str | None = None,
     *,
     hardware: str | None = None,
+    bandwidth: float | None = None,
+    flops: float | None = None,
     acceptance: float | Sequence[float] | None = None,
     context: int | None = None,
     batch: int = 1,
@@ -38,7 +40,8 @@ def run_plan(
     Args:
         target: a known model or a model file; "8b" if not given.
         draft: the same, or "free"; "1b" if not given.
-        hardware: a known machine; "a100" if not given.
+        hardware: a known machine, or a JSON file that describes one; "a100" if not given.
+        bandwidth, flops: GB/s and TFLOPS that stand for the machine's own.
         acceptance: odds that a guess is right, or those by depth.
         context: tokens in a sequence; 1024 if not given.
         bits, draft_bits: of a weight. If not given, what a model file has; else 16, and for the draft the target's.
@@ -51,7 +54,14 @@ def run_plan(
     """
     if measured:
         _check_measured(
-            target=target, draft=draft, hardware=hardware, context=context, bits=bits, draft_bits=draft_bits
+            target=target,
+            draft=draft,
+            hardware=hardware,
+            bandwidth=bandwidth,
+            flops=flops,
+            context=context,
+            bits=bits,
+            draft_bits=draft_bits,
         )
     draft, context = DRAFT if draft is None else draft, CONTEXT if context is None else context
     _check_number("bits", bits, 1, 32)
@@ -61,7 +71,7 @@ def run_plan(
     data = read_doctor(Path(measured)) if measured else {}
     given = None if acceptance is None else _odds(acceptance)
     odds = given or [float(value) for value in data.get("acceptance") or ()] or [ACCEPTANCE]
-    machine = hardware_of(hardware or HARDWARE)
+    machine = hardware_of(hardware or HARDWARE, bandwidth=bandwidth, flops=flops)
     target_run = _run(TARGET if target is None else target, machine, context, bits, BITS)
     draft_run = None if draft == FREE else _run(draft, machine, context, draft_bits, target_run.bits)
     points = [] if v is None else _points(v)

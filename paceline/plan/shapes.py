@@ -44,9 +44,18 @@ class Shape:
 
 
 def _shape(
-    name: str, layers: int, width: int, ffn: int, heads: int, keys: int, vocab: int, tied: bool = False
+    name: str,
+    layers: int,
+    width: int,
+    ffn: int,
+    heads: int,
+    keys: int,
+    vocab: int,
+    tied: bool = False,
+    *,
+    head_dim: int | None = None,
 ) -> Shape:
-    return Shape(name, layers, width, ffn, (heads, keys), width // heads, vocab, tied)
+    return Shape(name, layers, width, ffn, (heads, keys), head_dim or width // heads, vocab, tied)
 
 
 # By the vocabulary they share: each model's numbers, and the repository on the hub whose config.json has them.
@@ -72,6 +81,20 @@ PUBLISHED = {
         (_shape("qwen2.5-14b", 48, 5120, 13824, 40, 8, 152064), "Qwen/Qwen2.5-14B"),
         (_shape("qwen2.5-32b", 64, 5120, 27648, 40, 8, 152064), "Qwen/Qwen2.5-32B"),
         (_shape("qwen2.5-72b", 80, 8192, 29568, 64, 8, 152064), "Qwen/Qwen2.5-72B"),
+    ),
+    "Qwen 3": (
+        (_shape("qwen3-0.6b", 28, 1024, 3072, 16, 8, 151936, tied=True, head_dim=128), "Qwen/Qwen3-0.6B"),
+        (_shape("qwen3-1.7b", 28, 2048, 6144, 16, 8, 151936, tied=True, head_dim=128), "Qwen/Qwen3-1.7B"),
+        (_shape("qwen3-4b", 36, 2560, 9728, 32, 8, 151936, tied=True, head_dim=128), "Qwen/Qwen3-4B"),
+        (_shape("qwen3-8b", 36, 4096, 12288, 32, 8, 151936), "Qwen/Qwen3-8B"),
+        (_shape("qwen3-14b", 40, 5120, 17408, 40, 8, 151936), "Qwen/Qwen3-14B"),
+        (_shape("qwen3-32b", 64, 5120, 25600, 64, 8, 151936, head_dim=128), "Qwen/Qwen3-32B"),
+    ),
+    "Gemma 3": (
+        (_shape("gemma-3-1b", 26, 1152, 6912, 4, 1, 262144, tied=True, head_dim=256), "google/gemma-3-1b-it"),
+        (_shape("gemma-3-4b", 34, 2560, 10240, 8, 4, 262208, tied=True, head_dim=256), "google/gemma-3-4b-it"),
+        (_shape("gemma-3-12b", 48, 3840, 15360, 16, 8, 262208, tied=True, head_dim=256), "google/gemma-3-12b-it"),
+        (_shape("gemma-3-27b", 62, 5376, 21504, 32, 16, 262208, tied=True, head_dim=128), "google/gemma-3-27b-it"),
     ),
     "SmolLM 2": (
         (_shape("smollm2-135m", 30, 576, 1536, 9, 3, 49152, tied=True), "HuggingFaceTB/SmolLM2-135M"),

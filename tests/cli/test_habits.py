@@ -94,3 +94,16 @@ def test_a_model_and_its_draft_have_short_names_everywhere(cli, monkeypatch, com
     monkeypatch.setenv("COLUMNS", "200")
     page = cli(command, "--help").out
     assert all(f" {short} " in page for short in ("-m", "-md", "-c", "-t"))
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("paceline gen", ["generate"]),
+        ("paceline generate --draft-", ["--draft-tokens", "--draft-quant", "--draft-head"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(spawn, words, wanted):
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_PACELINE_COMPLETE": "complete_bash"}
+    out, err = spawn(env=asked).communicate()
+    assert (out.decode().split(), err) == (wanted, b"")

@@ -268,3 +268,31 @@ def test_planning_waits_for_no_numpy():
     code = "import sys; from paceline.cli.main import run; run(['plan']); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("qwen3-0.6b", 0.596), ("qwen3-4b", 4.02), ("qwen3-8b", 8.19), ("qwen3-32b", 32.8), ("gemma-3-4b", 3.88)],
+)
+def test_shapes_of_heads_that_are_not_the_widths_share(name, billions):
+    assert SHAPES[name].parameters == pytest.approx(billions * 1e9, rel=0.01)
+
+
+def test_a_machine_of_ones_own(tmp_path):
+    file = tmp_path / "desk.json"
+    file.write_text(json.dumps({"bandwidth": 90, "flops": 4.4, "memory": 64}))
+    one, other = run_plan("8b", "1b", hardware=str(file)), run_plan("8b", "1b", hardware="ryzen-9950x")
+    assert one["hardware"] == "desk"
+    assert one["plain_seconds"] == pytest.approx(other["plain_seconds"], rel=0.01)
+    slower = run_plan("8b", "1b", hardware="ryzen-9950x", bandwidth=45)
+    assert slower["plain_seconds"] == pytest.approx(2 * other["plain_seconds"], rel=0.05)
+    assert "as given" in slower["hardware_source"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"bandwidth": "fast", "flops": 1, "memory": 1}'])
+def test_a_file_that_is_no_machine_is_told_what_one_has(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UsageError, match="bandwidth, flops and memory"):
+        run_plan(hardware=str(tmp_path / "x.json"))
+    with pytest.raises(UsageError, match="positive"):
+        run_plan(hardware="a100", bandwidth=-1)
