@@ -75,6 +75,14 @@ class NativeUnavailable(PacelineError):
     pass
 
 
+def too_long(tokens: int, context: int, longest: int) -> ContextOverflow:
+    """Make the error for a prompt that leaves no room; `longest` is what the model itself reads."""
+    return ContextOverflow(
+        f"the prompt must leave room for a reply: the context holds {context} tokens, the prompt has `{tokens}`",
+        hint=f"shorten the prompt or raise --context (the model itself reads up to {longest} tokens)",
+    )
+
+
 def reply_error(error: BaseException) -> PacelineError:
     """Return what ended a reply as an error of this kind, the original as its cause."""
     if isinstance(error, PacelineError):

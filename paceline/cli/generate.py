@@ -135,9 +135,13 @@ def generate(
     from paceline.cli.terminal import Painter, Screen, importing, say
 
     with importing():
+        from paceline.engine.loading import check_length
         from paceline.service.llm import LLM
         from paceline.text.stream import IncrementalDecoder
 
+    text = asked[0] if isinstance(asked[0], str) else asked[0][-1].get("content")
+    if isinstance(text, str) and not (is_many or special):
+        check_length(config, text)
     llm = LLM(**asdict(config), progress=not quiet)
     if is_many:
         return 0 if reply_to_all(llm, asked, params) else 1

@@ -12,7 +12,7 @@ from paceline.draft.base import Drafter
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Request, Sequence
 from paceline.engine.step import Parts, end, step
-from paceline.errors import ContextOverflow, UsageError, reply_error
+from paceline.errors import UsageError, reply_error, too_long
 from paceline.kernels.ops import PAGE
 from paceline.model.base import Model
 from paceline.model.cache import PagedCache, pages_of
@@ -102,12 +102,7 @@ class Engine:
             raise UsageError("the prompt must have at least one token, got none", hint="give some text")
         check_known("prompt token ids must be", tokens, spec.vocab, spec.padding)
         if len(tokens) > most:
-            raise ContextOverflow(
-                f"the prompt must leave room for a reply: the context holds {self.context} tokens, "
-                f"the prompt has `{len(tokens)}`",
-                hint="shorten the prompt or raise --context (the model itself reads up to "
-                f"{self.parts.model.spec.context} tokens)",
-            )
+            raise too_long(len(tokens), self.context, spec.context)
 
     def step(self) -> list[Event]:
         """Play one round; see `engine/step.py`. Requests whose time is over end before it; without any it is empty."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from paceline.choices import CONTROLLERS, DRAFTERS
 from paceline.config import LLMConfig, drafters_of, make_verifier, parse_draft
@@ -17,7 +19,7 @@ from paceline.draft.compose.mix import MixDrafter
 from paceline.draft.vocab.pairing import drafter_for
 from paceline.engine.calibrate import Calibration, Instruments, calibrated, identity, machine_key
 from paceline.engine.progress import reading
-from paceline.errors import ModelNotFound, PacelineError, UsageError
+from paceline.errors import ModelNotFound, PacelineError, UsageError, too_long
 from paceline.formats.catalog import known_models, resolve
 from paceline.formats.companions import bytes_of
 from paceline.formats.files import ModelFile, open_model
@@ -28,6 +30,8 @@ from paceline.registry import complete
 from paceline.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 8192
+# Those in use, by what they are made of: a draft has its target's, and a server's model that comes back finds its own.
+_TOKENIZERS: WeakValueDictionary[bytes, Tokenizer] = WeakValueDictionary()
 
 
 def find_models(config: LLMConfig, *, progress: bool) -> None:
@@ -54,6 +58,25 @@ def expected_bytes(config: LLMConfig) -> int:
     find_models(config, progress=False)
     drafts = [name for name, choice in drafters_of(config).items() if choice is None]
     return sum(bytes_of(resolve(name)) for name in (config.model, *drafts)) + (config.cache_bytes or 0)
+
+
+def check_length(config: LLMConfig, text: str) -> None:
+    """Refuse a text that the target's context cannot hold, by its tokenizer, before any weight is read.
+
+    Raises:
+        ContextOverflow: it has too many tokens.
+        PacelineError: the model cannot be found, or is not sound.
+    """
+    file = open_model(resolve(config.model))
+    try:
+        context = config.context or min(file.spec.plain_reach, DEFAULT_CONTEXT)
+        if len(text) < context:  # a token is at least a character, but for a few
+            return
+        count, longest = len(read_tokenizer(file).encode(text)), file.spec.context
+    finally:
+        file.close()
+    if count >= context:
+        raise too_long(count, context, longest)
 
 
 def load_target(config: LLMConfig, pool: native.Pool, *, progress: bool) -> Loaded:
@@ -86,8 +109,26 @@ def load(source: str, pool: native.Pool, *, quant: str, context: int | None, pro
 
 
 def read_tokenizer(file: ModelFile) -> Tokenizer:
-    """Build the tokenizer that came with a model."""
-    return Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
+    """Build the tokenizer that came with a model, or return one in use that is made of the same."""
+    made_of = _made_of(file)
+    found = _TOKENIZERS.get(made_of)
+    if found is None:
+        found = Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
+        _TOKENIZERS[made_of] = found
+    return found
+
+
+def _made_of(file: ModelFile) -> bytes:
+    """Return a digest of all that a tokenizer is built from."""
+    digest = hashlib.blake2b(digest_size=16)
+    if file.path.is_dir():
+        for part in sorted([*file.path.glob("*.json"), *file.path.glob("*.jinja")]):
+            digest.update(part.name.encode() + part.read_bytes())
+    else:
+        for key, value in sorted(file.metadata.items()):
+            if key.startswith("tokenizer."):
+                digest.update(f"{key}={value!r}".encode())
+    return digest.digest()
 
 
 def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:

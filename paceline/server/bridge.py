@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paceline.engine.completion import Completion
     from paceline.server.metrics import ModelMetrics
     from paceline.service.llm import LLM
+    from paceline.text.tokenizer import Tokenizer
 
 RETRY = 1  # seconds that a refused client is asked to wait
 
@@ -77,6 +78,7 @@ class Host:
         self._load, self._size, self._most_waiting = load, size, most_waiting
         self.size: int | None = None
         self._llm: LLM | None = None
+        self._tokenizer: Tokenizer | None = None  # of the model while it is unloaded, so that it comes back sooner
         self.failure: PacelineError | None = None  # why the model could not be loaded
         self.is_draining = False
         self.used = 0.0  # when a request last came or ended
@@ -110,9 +112,10 @@ class Host:
         self.used = monotonic()
 
     async def unload(self) -> None:
-        """Close the model, which no reply may use, and give its memory back."""
+        """Close the model, which no reply may use, and give its memory back but for the tokenizer's."""
         llm, self._llm = self._llm, None
         if llm is not None:
+            self._tokenizer = llm.tokenizer
             await asyncio.to_thread(llm.close)
             del llm
             gc.collect()

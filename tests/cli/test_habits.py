@@ -96,6 +96,16 @@ def test_a_model_and_its_draft_have_short_names_everywhere(cli, monkeypatch, com
     assert all(f" {short} " in page for short in ("-m", "-md", "-c", "-t"))
 
 
+def test_a_prompt_that_is_too_long_is_refused_before_weights_are_read(cli, talker, monkeypatch):
+    from paceline.service import llm
+
+    monkeypatch.setattr(llm, "LLM", lambda **_: pytest.fail("a model was loaded"))
+    for raw in ((), ("--raw",)):
+        result = cli("generate", "-m", talker, "-c", 40, "abc " * 100, *raw)
+        assert (result.code, is_an_error(result.err)) == (1, True)
+        assert "the context holds 40 tokens" in result.err
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

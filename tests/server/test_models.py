@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import time
+import weakref
 
 import httpx
 import pytest
@@ -88,3 +89,12 @@ def _params(tokens):
     from paceline.core.request import SamplingParams
 
     return SamplingParams(max_tokens=tokens, ignore_eos=True)
+
+
+def test_a_model_comes_back_with_the_tokenizer_it_had(talker):
+    with serving(lambda: LLM(talker, draft="off", context=256), idle_seconds=0.2) as server:
+        before = weakref.ref(server.host.loaded.tokenizer)
+        while server.host.is_loaded:
+            time.sleep(0.05)
+        assert server.post("/v1/completions", {"prompt": "abc", "max_tokens": 2}).status_code == 200
+        assert server.host.loaded.tokenizer is before()
