@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli import options as o
-from paceline.cli.many import read_asked, reply_to_all
+from paceline.cli.many import Message, conversation_of, read_asked, reply_to_all
 from paceline.cli.terminal import Notice
 from paceline.cli.texts import read_file, text_of
 from paceline.errors import UsageError
@@ -110,25 +110,25 @@ def generate(
         raise UsageError(
             "--special reads control tokens in a raw prompt; a chat template writes its own", hint="add --raw"
         )
-    if given.logprobs is not None and not as_json:
-        raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     if prompt is not None and prompt_option is not None:
         raise UsageError("a prompt is given once, got an argument and --prompt", hint="drop one of the two")
     config, params = given.chosen()
     expected = None if given.prediction is None else read_file(given.prediction, "--prediction")
-    is_many = False
-    if messages is not None or prompts is not None:
-        if prompt is not None or prompt_option is not None or expected is not None:
-            raise UsageError(
-                "--messages and --prompts say what to reply to, and --prediction is for one prompt; got two of these",
-                hint="leave one of them out",
-            )
-        asked, is_many = read_asked(messages=messages, prompts=prompts, raw=raw)
+    text = prompt if prompt_option is None else prompt_option
+    if messages is None and prompts is None:
+        asked: list[list[Message] | str] = [read_prompt(text, raw=raw)]
+        is_many = False
+    elif text is not None or expected is not None:
+        raise UsageError(
+            "--messages and --prompts say what to reply to, and --prediction is for one prompt; got two of these",
+            hint="leave one of them out",
+        )
     else:
-        asked = [read_prompt(prompt if prompt_option is None else prompt_option, raw=raw)]
+        asked, is_many = read_asked(messages=messages, prompts=prompts, raw=raw)
+    if given.logprobs is not None and not (as_json or is_many):
+        raise UsageError("--logprobs shows in the JSON object only", hint="add --json")
     if not raw:
-        lead = [{"role": "system", "content": given.system}] if given.system is not None else []
-        asked = [[*lead, *([{"role": "user", "content": one}] if isinstance(one, str) else one)] for one in asked]
+        asked = [conversation_of(one, given.system) for one in asked]
 
     from paceline.cli.main import INTERRUPTED
     from paceline.cli.reply import finish, play
@@ -139,9 +139,9 @@ def generate(
         from paceline.service.llm import LLM
         from paceline.text.stream import IncrementalDecoder
 
-    text = asked[0] if isinstance(asked[0], str) else asked[0][-1].get("content")
-    if isinstance(text, str) and not (is_many or special):
-        check_length(config, text)
+    latest = asked[0] if isinstance(asked[0], str) else asked[0][-1].get("content")
+    if isinstance(latest, str) and not (is_many or special):
+        check_length(config, latest)
     llm = LLM(**asdict(config), progress=not quiet)
     if is_many:
         return 0 if reply_to_all(llm, asked, params) else 1

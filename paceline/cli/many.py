@@ -88,6 +88,12 @@ def read_prompts(path: str) -> list[str]:
         return lines
 
 
+def conversation_of(asked: list[Message] | str, system: str | None) -> list[Message]:
+    """Return the conversation that a text begins, or a conversation, behind instructions if there are any."""
+    lead = [] if system is None else [{"role": "system", "content": system}]
+    return [*lead, *([{"role": "user", "content": asked}] if isinstance(asked, str) else asked)]
+
+
 def reply_to_all(llm: LLM, asked: Sequence[list[Message] | str], params: SamplingParams) -> bool:
     """Print a JSON object for each reply, in order; return whether all could be made. A text is continued as it is."""
     is_whole = True

@@ -30,6 +30,7 @@ from paceline.registry import complete
 from paceline.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 8192
+SHORT = 2048  # characters that find room in any context but those set lower
 # Those in use, by what they are made of: a draft has its target's, and a server's model that comes back finds its own.
 _TOKENIZERS: WeakValueDictionary[bytes, Tokenizer] = WeakValueDictionary()
 
@@ -61,12 +62,15 @@ def expected_bytes(config: LLMConfig) -> int:
 
 
 def check_length(config: LLMConfig, text: str) -> None:
-    """Refuse a text that the target's context cannot hold, by its tokenizer, before any weight is read.
+    """Refuse a long text that the target's context cannot hold, by its tokenizer, before any weight is read.
 
     Raises:
         ContextOverflow: it has too many tokens.
-        PacelineError: the model cannot be found, or is not sound.
+        PacelineError: a model cannot be found, or is not sound.
     """
+    if len(text) < (config.context or SHORT):
+        return
+    find_models(config, progress=True)
     file = open_model(resolve(config.model))
     try:
         context = config.context or min(file.spec.plain_reach, DEFAULT_CONTEXT)

@@ -107,3 +107,10 @@ def test_log_probabilities_have_their_tokens_text_and_bytes(cli, talker):
     assert text.startswith(said["text"])
     assert {*said["logprobs"][0]} == {"token_id", "token", "bytes", "logprob", "top_logprobs"}
     assert all({*one} == {"token_id", "token", "bytes", "logprob"} for one in said["logprobs"][0]["top_logprobs"])
+
+
+def test_json_lines_have_log_probabilities_without_asking_for_json(many, tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("abc\n")
+    (one,) = rows(many("--prompts", file, "--logprobs", 1))
+    assert len(one["logprobs"]) == len(one["token_ids"])
