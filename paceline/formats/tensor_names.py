@@ -67,17 +67,21 @@ def separate(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         match = _IN_FILE.fullmatch(name)
-        layer, part, kind = match.groups() if match else ("", "", "")
+        if match is None or not tensor.shape:
+            found[name] = tensor
+            continue
+        layer, part, kind = match.groups()
+        parts = {renamed.get(part, part): tensor.shape[0]}
         if part == "attn_qkv" and tensor.shape[0] == queries + 2 * keys:
             parts = {"attn_q": queries, "attn_k": keys, "attn_v": keys}
         elif part == "ffn_up" and tensor.shape[0] == 2 * spec.ffn_width:
             parts = {"ffn_gate": spec.ffn_width, "ffn_up": spec.ffn_width}
-        else:
-            parts = {renamed.get(part, part): tensor.shape[0]}
+        names = {f"{layer}{own}.{kind}": rows for own, rows in parts.items()}
+        if not (names.keys() - {name}).isdisjoint(tensors):  # the file has such a part beside it
+            names = {name: tensor.shape[0]}
         start = 0
-        for own, rows in parts.items():
-            ours = f"{layer}{own}.{kind}" if match else name
-            found[ours] = tensor if len(parts) == 1 and ours == name else tensor.rows_of(ours, start, rows)
+        for ours, rows in names.items():
+            found[ours] = tensor.rows_of(ours, start, rows)
             start += rows
     return found
 

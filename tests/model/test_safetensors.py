@@ -147,6 +147,16 @@ def test_the_file_says_whether_there_is_an_output_matrix(tmp_path, caplog):
         assert ("another one" in caplog.text) == is_told, config
 
 
+def test_a_part_kept_twice_or_of_no_shape_is_refused_by_name(tmp_path):
+    tensors = weights()
+    name = "model.layers.0.self_attn.q_proj.weight"
+    whole = np.concatenate([tensors[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")])
+    for extra in ({name.replace("q_proj", "qkv_proj"): whole}, {"model.layers.0.scale": np.float32(1)}):
+        folder = write_folder(tmp_path / f"m{len(extra)}{next(iter(extra))}", tensors | extra)
+        with pytest.raises(UnsupportedModel, match="got also `"):
+            open_model(folder)
+
+
 def test_gemma_names_differ_around_the_feed_forward_part():
     assert canonical("model.layers.3.post_attention_layernorm.weight") == "blk.3.ffn_norm.weight"
     gemma = {
