@@ -16,7 +16,7 @@ import platformdirs
 from paceline import store
 from paceline.errors import DownloadError, ModelFileError, ModelNotFound, PacelineError, UsageError
 from paceline.formats.download import from_hub, from_index, hub_errors, is_verified, sha256
-from paceline.formats.known import COMPANIONS, KNOWN, PUBLISHED, Known, Published
+from paceline.formats.known import COMPANIONS, KNOWN, PUBLISHED, Known
 
 __all__ = ["COMPANIONS", "KNOWN", "Known", "Record", "known_models", "models_folder", "resolve", "sha256"]
 
@@ -74,21 +74,32 @@ def known_models() -> list[Record]:
         there = path.is_file() and path.stat().st_size == known.bytes
         records.append(Record(known.name, known.bytes, known.licence, path if there else None))
     for one in PUBLISHED.values():
-        chosen = _chosen(one)
-        records.append(Record(one.name, one.bytes if chosen is None else chosen.stat().st_size, one.licence, chosen))
+        if not (folder / f"{one.name}.gguf").is_file():  # the user's own file of that name goes before
+            repo, _, kind = one.source.partition(":")
+            kept = _kept(_hub_folder(repo), kind)
+            records.append(Record(one.name, one.bytes if kept is None else kept.stat().st_size, one.licence, kept))
     for path in sorted(folder.glob("*.gguf")):
         if path.stem not in KNOWN:
             records.append(Record(path.stem, path.stat().st_size, "", path))
     return records
 
 
-def _chosen(one: Published) -> Path | None:
-    """Return a published model's first file, if it was fetched."""
-    repo, _, kind = one.source.partition(":")
-    folder = models_folder() / "hf" / repo.replace("/", "--")
-    kept = folder / f".chosen-{kind.lower()}"
-    path = folder / kept.read_text().strip() if kept.is_file() else None
-    return path if path is not None and path.is_file() else None
+def _hub_folder(repo: str) -> Path:
+    return models_folder() / "hf" / repo.replace("/", "--")
+
+
+def _choice(folder: Path, kind: str) -> Path:
+    """Return the file that says which of a repository's files was chosen, of one type if it was named."""
+    return folder / (f".chosen-{kind.lower()}" if kind else ".chosen")
+
+
+def _kept(folder: Path, kind: str) -> Path | None:
+    """Return what was chosen of a repository earlier, if it is still here."""
+    chosen = _choice(folder, kind)
+    said = chosen.read_text().strip() if chosen.is_file() else ""
+    if not said or not (folder / said).exists() or (said != "." and not _is_safe(said)):
+        return None
+    return folder if said == "." else folder / said
 
 
 def is_here(name: str) -> bool:
@@ -170,7 +181,7 @@ def _resolve_hub(source: str, progress: bool) -> Path:
     if match is None or (match[2] and not _is_safe(match[2])):
         raise UsageError(f"wanted hf:ORG/NAME, with :FILE.gguf or a type like :Q4_K_M behind it; got `{source}`")
     repo, file = match[1], match[2]
-    folder = models_folder() / "hf" / repo.replace("/", "--")
+    folder = _hub_folder(repo)
     if file is None:
         return _resolve_repo(repo, folder, progress)
     if file.endswith(".gguf"):
@@ -185,11 +196,9 @@ def _resolve_repo(repo: str, folder: Path, progress: bool, kind: str = "") -> Pa
 
     The choice is kept, so later runs need no network.
     """
-    chosen = folder / (f".chosen-{kind.lower()}" if kind else ".chosen")
-    if chosen.is_file():
-        kept = chosen.read_text().strip()
-        if (folder / kept).exists() and (kept == "." or _is_safe(kept)):
-            return folder / kept if kept != "." else folder
+    if (kept := _kept(folder, kind)) is not None:
+        return kept
+    chosen = _choice(folder, kind)
     with hub_errors(repo):
         from huggingface_hub import HfApi
 

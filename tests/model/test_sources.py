@@ -44,6 +44,9 @@ def test_published_names_are_fetched_by_type_and_then_found(hub, home, monkeypat
     asked = len(hub.requests)
     assert resolve("small") == path
     assert len(hub.requests) == asked
+    (home / "small.gguf").write_bytes(b"mine")
+    assert [one.path for one in known_models() if one.name == "small"] == [home / "small.gguf"]
+    assert resolve("small") == home / "small.gguf"
 
 
 def test_published_names_and_their_drafts_are_sound():
