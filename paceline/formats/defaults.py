@@ -68,15 +68,15 @@ _GEMMA3: dict[str, object] = _GEMMA2 | {
     "sliding_window_pattern": 6,
 }
 _QWEN3_VL: dict[str, object] = _QWEN | {"head_dim": 128, "max_position_embeddings": 128_000, "rope_theta": 5e5}
-_OLMO: dict[str, object] = _COMMON | {
-    "vocab_size": 50_304,
+_LLAMA: dict[str, object] = _COMMON | {
+    "vocab_size": 32_000,
     "hidden_size": 4096,
     "intermediate_size": 11_008,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
     "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
 }
+_OLMO: dict[str, object] = _LLAMA | {"vocab_size": 50_304, "rms_norm_eps": 1e-5}
 _YARN_BY_16 = {
     "type": "yarn",
     "rope_theta": 1e6,
@@ -87,15 +87,7 @@ _YARN_BY_16 = {
     "llama_4_scaling_beta": 0.1,
 }
 DEFAULTS: dict[str, dict[str, object]] = {
-    "llama": _COMMON
-    | {
-        "vocab_size": 32_000,
-        "hidden_size": 4096,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-    },
+    "llama": _LLAMA,
     "mistral": _MISTRAL,
     "qwen2": _QWEN,
     "qwen3": _QWEN | {"head_dim": 128},
@@ -168,16 +160,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "original_max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
     },
-    "granite": _COMMON
-    | {
-        "vocab_size": 32_000,
-        "hidden_size": 4096,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-        "attention_multiplier": 1.0,
-    },
+    "granite": _LLAMA | {"attention_multiplier": 1.0},
     "glm4": _COMMON
     | {
         "vocab_size": 151_552,

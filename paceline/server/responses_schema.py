@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from paceline.server.errors import Refusal
-from paceline.server.schema import BODIES, Body, ChatBody, Sampling
+from paceline.server.schema import BODIES, Body, ChatBody, Function, Named, Sampling, Schema
 
 
 class Text(Body):
@@ -68,25 +68,16 @@ class ReasoningItem(Body):
 Item = CallItem | OutputItem | ReasoningItem | MessageItem
 
 
-class FunctionTool(Body):
+class FunctionTool(Function):
     type: Literal["function"]
-    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
-class ChosenTool(Body):
+class ChosenTool(Named):
     type: Literal["function"]
-    name: str
 
 
-class Format(Body):
+class Format(Schema):
     type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-    strict: bool | None = None
 
 
 class TextOptions(Body):
