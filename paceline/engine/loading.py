@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,8 @@ from paceline.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 8192
 SHORT = 2048  # characters that find room in any context but those set lower
-# Those in use, by what they are made of: a draft has its target's, and a server's model that comes back finds its own.
-_TOKENIZERS: WeakValueDictionary[bytes, Tokenizer] = WeakValueDictionary()
+# Those in use, by the files they were read from: a server keeps that of a model that is unloaded and may come back.
+_TOKENIZERS: WeakValueDictionary[tuple[tuple[str, int, int], ...], Tokenizer] = WeakValueDictionary()
 
 
 def find_models(config: LLMConfig, *, progress: bool) -> None:
@@ -113,26 +112,19 @@ def load(source: str, pool: native.Pool, *, quant: str, context: int | None, pro
 
 
 def read_tokenizer(file: ModelFile) -> Tokenizer:
-    """Build the tokenizer that came with a model, or return one in use that is made of the same."""
-    made_of = _made_of(file)
-    found = _TOKENIZERS.get(made_of)
+    """Build the tokenizer that came with a model, or return the one in use that was read from the same files."""
+    stamp = _stamp(file.path)
+    found = _TOKENIZERS.get(stamp)
     if found is None:
         found = Tokenizer.from_file(file.path) if file.path.is_dir() else Tokenizer.from_gguf(file.metadata)
-        _TOKENIZERS[made_of] = found
+        _TOKENIZERS[stamp] = found
     return found
 
 
-def _made_of(file: ModelFile) -> bytes:
-    """Return a digest of all that a tokenizer is built from."""
-    digest = hashlib.blake2b(digest_size=16)
-    if file.path.is_dir():
-        for part in sorted([*file.path.glob("*.json"), *file.path.glob("*.jinja")]):
-            digest.update(part.name.encode() + part.read_bytes())
-    else:
-        for key, value in sorted(file.metadata.items()):
-            if key.startswith("tokenizer."):
-                digest.update(f"{key}={value!r}".encode())
-    return digest.digest()
+def _stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the files that a tokenizer is read from, with their sizes and times of change."""
+    files = sorted([*path.glob("*.json"), *path.glob("*.jinja")]) if path.is_dir() else [path]
+    return tuple((str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def padding_of(tokenizer: Tokenizer, rows: int) -> list[int]:
