@@ -23,8 +23,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 def chat(given: o.Shared) -> int:
     """Talk with a model, turn by turn. /help lists what a turn may be besides text.
 
-    In a pipe, every line is a turn. How tokens are drawn is the model's own affair where its publisher says it, and you
-    do not.
+    In a pipe, every line is a turn. Temperature, top-k and the like are those that the model's files ask for, unless
+    you give them.
 
     Example: paceline chat --system "Answer in one sentence."
     """
@@ -53,7 +53,7 @@ def chat(given: o.Shared) -> int:
         drafters = ", ".join(llm.setup.drafters)
         speculation = f"drafts by {drafters}" if drafters else "speculation off"
         drawn = "".join(f"{name} {value:g}, " for name, value in own.items())
-        said = f" · {drawn}as its publisher says" if drawn else ""
+        said = f" · {drawn}as its files ask" if drawn else ""
         say(f"{llm.setup.model} · {speculation}{said}. /help for help, Ctrl-D ends.")
         return _talk(conversation)
     for line in read_lines(conversation):
