@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from paceline.server.errors import Refusal
 from paceline.server.schema import BODIES, Body, ChatBody, Function, Named, Sampling, Schema
@@ -121,7 +121,7 @@ class ResponsesBody(Sampling):
         """Return the same as a chat's body.
 
         Raises:
-            Refusal: it goes on from a response that is not kept.
+            Refusal: it goes on from a response that is not kept, or its items make no conversation.
         """
         if self.previous_response_id is not None:
             raise Refusal(
@@ -151,7 +151,12 @@ class ResponsesBody(Sampling):
         if self.reasoning is not None and self.reasoning.effort is not None:
             options.setdefault("reasoning_effort", self.reasoning.effort)
         said["chat_template_kwargs"] = options or None
-        return ChatBody.model_validate(said)
+        try:
+            return ChatBody.model_validate(said)
+        except ValidationError as error:  # items that make no conversation
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise Refusal(400, f"input makes no conversation: {where}: {first['msg']}", param="input") from error
 
     def _messages(self) -> list[dict[str, Any]]:
         """Return the items as messages: calls belong to the assistant's turn, and so does what was thought."""

@@ -117,6 +117,7 @@ def test_a_form_is_kept(client):
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"max_tokens": 3}, "max_tokens"),
         ({"input": []}, "input"),
+        ({"input": [{"type": "reasoning"}]}, "input"),
         ({"input": [{"type": "image", "image_url": "x"}]}, "input"),
         ({"n": 2}, "n"),
         ({"background": True}, "background"),
